@@ -1,0 +1,49 @@
+# Every target sets itself up: a virtual environment in .venv, installed with constraints.txt.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: help demo test slow lint figures clean
+
+help:
+	@echo "make demo     train GRAND on the embedded dataset and show what comes out"
+	@echo "make test     the fast test suite"
+	@echo "make slow     the tests that take minutes"
+	@echo "make lint     ruff and mypy"
+	@echo "make figures  measure the accuracies in the README anew (hours; resumes)"
+	@echo "make clean    remove the environment and the demo's output"
+
+demo: $(VENV)/installed
+	@rm -rf runs/demo
+	@$(BIN)/grand train digits --out runs/demo
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest
+
+slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+figures: $(VENV)/installed
+	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/digits.py
+
+clean:
+	rm -rf $(VENV) runs/demo
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV); the first time takes some minutes ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	@echo "Adding what the tests need ..."
+	@$(PIP) --editable ".[dev]"
+	@touch $@

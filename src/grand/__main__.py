@@ -1,0 +1,5 @@
+"""``python -m grand`` is ``grand``."""
+
+from grand.cli import main
+
+main()

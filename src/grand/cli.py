@@ -1,0 +1,275 @@
+"""The command line: parse, call, print.
+
+Exit codes: 0 done; 1 the work failed; 2 the call or the input was wrong. Either failure is said in
+one line on stderr, with what to do. With ``--json``, stdout holds one JSON object and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from grand import __version__
+
+USAGE_ERROR = 2
+WORK_ERROR = 1
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Few-label node classification on graphs with GRAND, graph random neural networks.",
+    epilog="Start with:  grand train    then:  grand datasets list",
+)
+datasets_app = typer.Typer(no_args_is_help=True, help="List, describe and fetch datasets.")
+app.add_typer(datasets_app, name="datasets")
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        print(f"grand {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    dataset: Annotated[str, typer.Argument(help="A dataset's name; see: grand datasets list.")] = (
+        "digits"
+    ),
+    method: Annotated[
+        str, typer.Option(help="grand, or a variant such as grand-no-cr; a wrong name lists all.")
+    ] = "grand",
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="official, paper or default. Without it: official where the dataset has one, "
+            "else default."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Weights, masks and everything random follow from it.")
+    ] = 0,
+    split_seed: Annotated[
+        int, typer.Option(min=0, help="Draws the split of datasets that have no published one.")
+    ] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change one key of the preset, such as order=4; may be repeated.",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")] = "cpu",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for model, predictions, curves, history and checkpoints."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, to the same bits.")
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, help="Seconds between checkpoints.")
+    ] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Train a method on a dataset and report its test accuracy."""
+    from grand.config import ConfigError
+    from grand.progress import ProgressBar
+    from grand.runs import Request, run
+
+    if resume and out is None:
+        raise ConfigError("--resume needs the folder of the run: add --out DIR")
+    request = Request(dataset, method, preset, seed, split_seed, _changes(set_ or []), device)
+    console = Console(stderr=True)
+    with ProgressBar(f"{method} on {dataset}", console) as bar:
+        result = run(
+            request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
+        )
+    if result["interrupted"]:
+        console.print(_interruption(result), style="yellow", highlight=False)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _print_result(result)
+
+
+@datasets_app.command("list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """List the datasets, their sizes, and where each is now."""
+    from grand.data import dataset_names, describe
+
+    described = [describe(name) for name in dataset_names()]
+    if as_json:
+        print(json.dumps({"datasets": described}))
+        return
+    table = Table(box=None, header_style="bold")
+    table.add_column("name")
+    for column in ("nodes", "edges", "features", "classes"):
+        table.add_column(column, justify="right")
+    table.add_column("available")
+    for entry in described:
+        sizes = [
+            "any" if entry[size] is None else f"{entry[size]:,}"
+            for size in ("nodes", "edges", "features", "classes")
+        ]
+        table.add_row(entry["name"], *sizes, entry["available"])
+    Console().print(table)
+
+
+@datasets_app.command("info")
+def dataset_info(
+    name: Annotated[str, typer.Argument(help="The dataset's name.")], as_json: AsJson = False
+) -> None:
+    """Say what a dataset is, where it comes from, and under which licence."""
+    from grand.data import describe
+
+    _print_description(describe(name), as_json)
+
+
+@datasets_app.command("get")
+def get_dataset(
+    name: Annotated[str, typer.Argument(help="The dataset's name.")], as_json: AsJson = False
+) -> None:
+    """Fetch a dataset into the cache and verify it."""
+    from grand.data import fetch
+
+    _print_description(fetch(name), as_json)
+
+
+def main() -> None:
+    """Run the command line; the installed ``grand`` command calls this."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    """Run one command and turn every foreseeable failure into a line and an exit code."""
+    try:
+        return app(arguments, prog_name="grand", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        # Words on the command line that make no sense; typer's own text names the option.
+        return _fail(error.format_message(), USAGE_ERROR)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted before anything was learnt; nothing was kept", WORK_ERROR)
+    except ValueError as error:
+        # GraphError, ConfigError and an unknown dataset are ValueErrors: the input was wrong.
+        return _fail(str(error), USAGE_ERROR)
+    except (RuntimeError, OSError, MemoryError) as error:
+        return _fail(str(error) or type(error).__name__, WORK_ERROR)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"grand: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _changes(pairs: list[str]) -> dict[str, Any]:
+    from grand.config import ConfigError
+
+    changes = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not (key and sign):
+            raise ConfigError(f"--set {pair!r}; expected KEY=VALUE, such as order=4")
+        changes[key.strip()] = _value(value.strip())
+    return changes
+
+
+def _value(text: str) -> Any:
+    """Read a value as a person means it: true and false, a number, or else a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _print_result(result: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    accuracy = result["test_accuracy"]
+    table.add_row("test accuracy", "no test labels" if accuracy is None else _percent(accuracy))
+    if result["val_accuracy"] is not None:
+        table.add_row(
+            "validation", f"{_percent(result['val_accuracy'])}, loss {result['val_loss']:.3f}"
+        )
+    table.add_row("kept epoch", f"{result['best_epoch']:,} of {result['epochs']:,}")
+    table.add_row(
+        "time", f"{result['seconds']:.1f} s, {1000 * result['seconds_per_epoch']:.1f} ms an epoch"
+    )
+    table.add_row("split", result["split"])
+    if result["out"]:
+        table.add_row("saved in", result["out"])
+    console.print(
+        f"[bold]{result['method']}[/] on [bold]{result['dataset']}[/], "
+        f"preset {result['preset']}, seed {result['seed']}"
+    )
+    console.print(table)
+    console.print(_next_steps(result))
+
+
+def _next_steps(result: dict[str, Any]) -> str:
+    lines = ["", "[bold]Try next[/]"]
+    if result["out"]:
+        folder = result["out"]
+        lines.append(f"  look at {folder}/curves.png and {folder}/predictions.csv")
+        lines.append(
+            f'  python -c "from grand import GrandClassifier as G; '
+            f"print(G.load('{folder}/model').predict_proba()[:3])\""
+        )
+    else:
+        lines.append(f"  grand train {result['dataset']} --out runs/first   keep model and curves")
+    if result["dataset"] == "digits":
+        lines.append("  grand train citeseer                  the paper's benchmark, fetched once")
+    lines.append(f"  grand train {result['dataset']} --method grand-no-cr   an ablation")
+    lines.append(f"  grand train {result['dataset']} --set order=2 --seed 1   another setting")
+    return "\n".join(lines)
+
+
+def _interruption(result: dict[str, Any]) -> str:
+    kept = f"Interrupted: kept the best model so far, of epoch {result['best_epoch']:,}."
+    if result["out"]:
+        kept += " The same command with --resume goes on."
+    return kept
+
+
+def _print_description(entry: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(entry))
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in entry.items():
+        if value in (None, "", {}, []):
+            continue
+        if isinstance(value, dict):
+            shown = "\n".join(f"{name}: {_number(part)}" for name, part in value.items())
+        else:
+            shown = _number(value)
+        table.add_row(key.replace("_", " "), shown)
+    Console(highlight=False).print(table)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"

@@ -1,0 +1,51 @@
+"""What GRAND minimises: a supervised loss, and agreement between the augmentations.
+
+All functions take log-probabilities of shape (nodes, augmentations, classes). ``reduction`` is
+``"sum"`` over nodes, as the paper's Eq. 1 and 3 are written, or ``"mean"``, as its released code
+computes; both average over the S augmentations.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def supervised_loss(
+    log_probabilities: torch.Tensor,
+    targets: torch.Tensor,
+    reduction: str,
+    class_weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Cross-entropy of the labelled nodes, averaged over augmentations (Eq. 1)."""
+    augmentations = log_probabilities.shape[1]
+    flat = log_probabilities.flatten(0, 1)
+    loss = F.nll_loss(
+        flat, targets.repeat_interleave(augmentations), weight=class_weights, reduction=reduction
+    )
+    return loss / augmentations if reduction == "sum" else loss
+
+
+def sharpen(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Raise to the power 1/T and normalise (Eq. 2).
+
+    Taken through logarithms: a probability of 1e-20 to the power 1/0.1 underflows, its logarithm
+    times 10 does not.
+    """
+    return torch.softmax(probabilities.log() / temperature, dim=-1)
+
+
+def consistency_loss(
+    log_probabilities: torch.Tensor, temperature: float, reduction: str
+) -> torch.Tensor:
+    """Squared distance of every augmentation to the sharpened average (Eq. 3).
+
+    The average is a target, not a path for gradients: the released code detaches it, and the
+    paper calls it a guess of the label.
+    """
+    probabilities = log_probabilities.exp()
+    with torch.no_grad():
+        target = sharpen(probabilities.mean(dim=1), temperature)
+    nodes, augmentations, _ = probabilities.shape
+    distance = (probabilities - target[:, None]).pow(2).sum() / augmentations
+    return distance / nodes if reduction == "mean" else distance

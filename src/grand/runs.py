@@ -1,0 +1,235 @@
+"""A run: one method trained once on one graph, and the folder that keeps its story.
+
+::
+
+    run.json                 what was asked, of which data; written first
+    checkpoint.safetensors   where the run stands; replaced as it goes
+    history.csv              losses and accuracies of every epoch
+    model/                   the trained model, for GrandClassifier.load
+    predictions.csv          every node: predicted class and confidence
+    curves.png               the history as a picture
+    result.json              what came out; written last, so its presence means all is there
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from grand import __version__
+from grand.config import ConfigError
+from grand.curves import save_curves
+from grand.data import load_dataset
+from grand.files import atomic_write, remove_leftovers, write_json
+from grand.graph import Graph
+from grand.inputs import UNKNOWN
+from grand.method import Grand
+from grand.methods import Choice, make_method
+from grand.saving import save_model
+from grand.training import Callback, Outcome, train
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked to do."""
+
+    dataset: str
+    method: str = "grand"
+    preset: str | None = None
+    seed: int = 0
+    split_seed: int = 0
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+
+
+def run(
+    request: Request,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_every: float = 5.0,
+) -> dict[str, Any]:
+    """Train as requested, keep everything in ``out`` if given, and return the result.
+
+    With ``resume``, a run that was cut short in ``out`` goes on and ends with the same bits as one
+    that was never interrupted; a finished one is not trained again.
+    """
+    _check_device(request.device)
+    graph = load_dataset(request.dataset, split_seed=request.split_seed)
+    choice = make_method(
+        request.method, graph.name, request.preset, request.changes, request.device
+    )
+    story = _story(request, graph, choice)
+    if out is not None:
+        finished = _open_folder(out, story, resume)
+        if finished is not None:
+            return finished
+    outcome = train(
+        choice.method,
+        graph,
+        seed=request.seed,
+        callbacks=callbacks,
+        checkpoint=None if out is None else out / "checkpoint.safetensors",
+        checkpoint_every=checkpoint_every,
+    )
+    probabilities = choice.method.logits().softmax(dim=1).cpu().numpy()
+    result = _result(story, graph, outcome, probabilities)
+    if out is not None:
+        result["out"] = str(out)
+        _fill_folder(out, graph, choice, outcome, probabilities, result)
+    return result
+
+
+def _story(request: Request, graph: Graph, choice: Choice) -> dict[str, Any]:
+    assert graph.split is not None
+    return {
+        "dataset": request.dataset,
+        "dataset_sha256": graph.fingerprint(),
+        "split": graph.split.name,
+        "method": request.method,
+        "preset": choice.preset,
+        "config": choice.config,
+        "seed": request.seed,
+        "device": request.device,
+        "versions": {
+            "grand": __version__,
+            "torch": torch.__version__.partition("+")[0],
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _result(
+    story: dict[str, Any], graph: Graph, outcome: Outcome, probabilities: np.ndarray
+) -> dict[str, Any]:
+    assert graph.split is not None
+    test = graph.split.test[graph.labels[graph.split.test] != UNKNOWN]
+    correct = probabilities[test].argmax(axis=1) == graph.labels[test]
+    return {
+        **story,
+        "test_accuracy": float(correct.mean()) if len(test) else None,
+        "val_accuracy": _number(outcome.best.get("val_accuracy")),
+        "val_loss": _number(outcome.best.get("val_loss")),
+        "best_epoch": outcome.best_epoch,
+        "epochs": outcome.epochs,
+        "seconds": outcome.seconds,
+        "seconds_per_epoch": outcome.seconds / max(outcome.epochs, 1),
+        "interrupted": outcome.interrupted,
+        "out": None,
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """Return None for NaN, which JSON does not know."""
+    return None if value is None or value != value else value
+
+
+def _open_folder(out: Path, story: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+    """Claim a folder for a run; return its result if the run is already finished."""
+    record = out / "run.json"
+    if resume and out.is_dir():
+        remove_leftovers(out)
+    if not record.exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(
+                f"{out} exists and holds no run of ours; choose a new folder with --out"
+            )
+        write_json(record, story)
+        return None
+    if not resume:
+        raise ConfigError(
+            f"{out} already holds a run; add --resume to go on with it, or choose "
+            "another folder with --out"
+        )
+    before = _read_json(record)
+    for key, value in story.items():
+        if key != "versions" and before.get(key) != value:
+            raise ConfigError(
+                f"{out} holds a run with another {_difference(key, before.get(key), value)}; "
+                "repeat its command, or choose another folder with --out"
+            )
+    result = out / "result.json"
+    if not result.exists():
+        return None
+    finished = _read_json(result)
+    return None if finished["interrupted"] else finished
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        key = next(name for name in {**before, **now} if before.get(name) != now.get(name))
+        before, now = before.get(key), now.get(key)
+    return f"{key} ({before!r} there, {now!r} asked for)"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); choose another folder with --out"
+        ) from error
+    return value
+
+
+def _fill_folder(
+    out: Path,
+    graph: Graph,
+    choice: Choice,
+    outcome: Outcome,
+    probabilities: np.ndarray,
+    result: dict[str, Any],
+) -> None:
+    assert graph.split is not None
+    columns = list(dict.fromkeys(name for line in outcome.history for name in line))
+    with atomic_write(out / "history.csv", "w") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(line | {"epoch": int(line["epoch"])} for line in outcome.history)
+    part = np.full(graph.num_nodes, "", dtype=object)
+    for name in ("train", "val", "test"):
+        part[getattr(graph.split, name)] = name
+    names = np.array([*graph.class_names, ""], dtype=object)  # the last is that of unknown, -1
+    with atomic_write(out / "predictions.csv", "w") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["id", "part", "label", "predicted", "confidence"])
+        table.writerows(
+            zip(
+                graph.ids.tolist(),
+                part,
+                names[graph.labels],
+                names[probabilities.argmax(axis=1)],
+                (f"{value:.6f}" for value in probabilities.max(axis=1)),
+                strict=True,
+            )
+        )
+    if isinstance(choice.method, Grand):
+        story = {key: result[key] for key in ("dataset", "split", "preset", "method", "seed")}
+        save_model(out / "model", choice.method, graph, provenance=story)
+    if outcome.history:
+        save_curves(
+            out / "curves.png",
+            outcome,
+            f"{result['method']} on {result['dataset']}, preset {result['preset']}, "
+            f"seed {result['seed']}",
+        )
+    write_json(out / "result.json", result)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(
+            f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); use 'cpu'"
+        ) from error

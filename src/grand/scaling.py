@@ -1,0 +1,59 @@
+"""Feature scaling: part of a method's configuration and of a saved model, not of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler, normalize
+
+from grand.inputs import GraphError, Matrix
+
+
+@dataclass(frozen=True)
+class FeatureScaling:
+    """A fitted scaling.
+
+    Attributes
+    ----------
+    kind : str
+        ``"row"`` divides each row by its sum (rows of zeros stay zero), ``"standard"`` gives each
+        feature unit variance, and zero mean too where the features are dense (centring sparse
+        features would fill them in), ``"none"`` leaves everything as it is.
+    mean, deviation : ndarray or None
+        What ``"standard"`` learnt.
+    """
+
+    kind: str
+    mean: np.ndarray | None = None
+    deviation: np.ndarray | None = None
+
+    @classmethod
+    def fit(cls, kind: str, features: Matrix) -> FeatureScaling:
+        """Learn the scaling from the features of the training graph."""
+        if kind != "standard":
+            return cls(kind)
+        learnt = StandardScaler(with_mean=not sp.issparse(features)).fit(features)
+        mean = None if sp.issparse(features) else learnt.mean_.astype(np.float32)
+        return cls(kind, mean, learnt.scale_.astype(np.float32))
+
+    def apply(self, features: Matrix) -> Matrix:
+        """Return scaled float32 features; sparse features stay sparse."""
+        if self.kind == "row":
+            smallest = features.data.min(initial=0) if sp.issparse(features) else features.min()
+            if smallest < 0:
+                raise GraphError(
+                    f"feature_scaling='row' divides by row sums, but a feature is {smallest:g}; "
+                    "use feature_scaling='standard' for features that can be negative"
+                )
+            return normalize(features, norm="l1")
+        if self.kind == "standard":
+            assert self.deviation is not None
+            if sp.issparse(features):
+                return sp.csr_array(
+                    features @ sp.diags_array(1.0 / self.deviation), dtype=np.float32
+                )
+            dense = features if self.mean is None else features - self.mean
+            return dense / self.deviation
+        return features

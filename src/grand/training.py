@@ -1,0 +1,332 @@
+"""The Method contract, and the one loop that trains every method.
+
+Early stopping, best weights, history, callbacks, checkpoints, interruption and divergence are
+dealt with here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from grand.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from grand.graph import Graph, Split
+from grand.randomness import Stream
+
+State = dict[str, torch.Tensor]
+"""Everything a method has learnt, by name."""
+
+
+class TrainingError(RuntimeError):
+    """Training that cannot go on; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop, and which epoch's weights to keep.
+
+    ``rule`` is ``"loss"``: a lower validation loss renews the patience and is what is kept;
+    ``"loss-or-accuracy"``, as GRAND's released code has it: a validation loss no higher or an
+    accuracy no lower than any before renews the patience, and weights are kept by loss alone;
+    or ``"never"``: every epoch is run and the last is kept.
+    """
+
+    rule: str
+    patience: int = 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stage of a method's training, with an optimiser of its own."""
+
+    name: str
+    optimiser: torch.optim.Optimizer
+    max_epochs: int
+    stopping: Stopping
+
+
+class Method(ABC):
+    """What the loop trains."""
+
+    @abstractmethod
+    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Precompute, and draw the initial weights. A closed-form method is done here."""
+
+    @abstractmethod
+    def phases(self) -> list[Phase]:
+        """Return the stages of training in order; none for a closed-form method."""
+
+    def begin(self, phase: Phase) -> None:  # noqa: B027 (most methods have nothing to do)
+        """Get ready for a phase: what it starts from, such as another phase's predictions."""
+
+    def batches(self, phase: Phase, stream: Stream) -> Iterable[Any]:
+        """Return what one epoch consists of; by default one full batch."""
+        return [None]
+
+    @abstractmethod
+    def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss to step on, and its parts for the history."""
+
+    @abstractmethod
+    def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
+        """Return deterministic logits of some nodes (all by default), of another graph if given."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Return everything learnt, by reference."""
+
+    @abstractmethod
+    def load_state(self, state: State) -> None:
+        """Take over what :meth:`state` returned."""
+
+
+@dataclass
+class Outcome:
+    """What training came to."""
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def epochs(self) -> int:
+        """Epochs run, over all phases."""
+        return len(self.history)
+
+    @property
+    def best(self) -> dict[str, float]:
+        """The history of the epoch whose weights were kept."""
+        return self.history[self.best_epoch - 1] if self.history else {}
+
+
+class Callback(Protocol):
+    """Watches training; told of every epoch after it is over."""
+
+    def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
+        """Look at ``outcome.history[-1]``."""
+        ...
+
+
+def train(
+    method: Method,
+    graph: Graph,
+    split: Split | None = None,
+    *,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Path | None = None,
+    checkpoint_every: float = 5.0,
+) -> Outcome:
+    """Train a method and leave it with its best weights.
+
+    Parameters
+    ----------
+    method : Method
+    graph : Graph
+    split : Split, optional
+        The graph's own by default. Labels of test nodes are never looked at.
+    seed : int
+        Everything random is a function of it.
+    callbacks : sequence of Callback
+    checkpoint : Path, optional
+        A file to write progress to, and to go on from if it exists. A run that goes on ends
+        with the same bits as one that was never interrupted.
+    checkpoint_every : float
+        Seconds between checkpoints.
+
+    Returns
+    -------
+    Outcome
+    """
+    split = split or graph.split
+    graph.check_trainable(split)
+    assert split is not None
+    stream = Stream(seed)
+    with stream.at("prepare").torch_global():
+        method.prepare(graph, split, stream.at("initialisation"))
+    run = _Run(method, graph, split, callbacks, checkpoint, checkpoint_every)
+    try:
+        for number, phase in enumerate(method.phases()):
+            run.phase(number, phase, stream.at("phase", number))
+    except KeyboardInterrupt:
+        if run.best_state is None:
+            raise
+        run.outcome.interrupted = True
+        method.load_state(run.best_state)
+    run.outcome.seconds = run.elapsed()
+    return run.outcome
+
+
+class _Run:
+    """The state of one call of :func:`train`."""
+
+    def __init__(
+        self,
+        method: Method,
+        graph: Graph,
+        split: Split,
+        callbacks: Sequence[Callback],
+        checkpoint: Path | None,
+        checkpoint_every: float,
+    ) -> None:
+        self.method, self.callbacks = method, callbacks
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.watched = np.concatenate([split.train, split.val])
+        self.targets = torch.from_numpy(graph.labels[self.watched])
+        self.num_train = len(split.train)
+        self.outcome = Outcome()
+        self.best_state: State | None = None
+        self.resumed = read_checkpoint(checkpoint) if checkpoint else None
+        spent = self.resumed.seconds if self.resumed else 0.0
+        self.started = time.perf_counter() - spent
+
+    def elapsed(self) -> float:
+        """Seconds of training, those before an interruption included."""
+        return time.perf_counter() - self.started
+
+    def phase(self, number: int, phase: Phase, stream: Stream) -> None:
+        """Run one phase to its end and restore its best weights."""
+        saved = self.resumed
+        if saved and number < saved.phase:
+            return
+        self.method.begin(phase)
+        progress = Progress(phase.stopping)
+        epoch = 0
+        self.best_state = None
+        if saved and number == saved.phase:
+            self.method.load_state(saved.state)
+            phase.optimiser.load_state_dict(saved.optimiser)
+            self.best_state = saved.best_state
+            progress = Progress(phase.stopping, **saved.progress)
+            self.outcome.history = saved.history
+            self.outcome.best_epoch = saved.best_epoch
+            epoch = saved.epoch
+        last_write = time.monotonic()
+        while epoch < phase.max_epochs and not progress.finished:
+            epoch += 1
+            record = self.epoch(phase, epoch, stream.at("epoch", epoch))
+            self.outcome.history.append(record)
+            if progress.update(record["val_loss"], record["val_accuracy"]):
+                self.best_state = {k: v.clone() for k, v in self.method.state().items()}
+                self.outcome.best_epoch = self.outcome.epochs
+            for callback in self.callbacks:
+                callback.on_epoch(phase, self.outcome)
+            over = progress.finished or epoch == phase.max_epochs
+            due = time.monotonic() - last_write >= self.checkpoint_every
+            if self.checkpoint and (due or over):
+                self.write(number, phase, epoch, progress)
+                last_write = time.monotonic()
+        if self.best_state is not None:
+            self.method.load_state(self.best_state)
+
+    def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
+        """Take an epoch's steps, validate, and return its line of the history."""
+        parts: dict[str, float] = {}
+        batches = 0
+        for index, batch in enumerate(self.method.batches(phase, stream.at("batches"))):
+            step = stream.at("batch", index)
+            with step.torch_global():
+                phase.optimiser.zero_grad()
+                loss, terms = self.method.loss(batch, step)
+                if not torch.isfinite(loss):
+                    raise TrainingError(_diverged(epoch, loss.item(), terms, phase))
+                loss.backward()
+                phase.optimiser.step()
+            for name, term in ({"loss": loss} | terms).items():
+                parts[name] = parts.get(name, 0.0) + float(term.detach())
+            batches += 1
+        record = {"epoch": float(epoch)}
+        record |= {name: total / batches for name, total in parts.items()}
+        with torch.no_grad():
+            logits = self.method.logits(rows=self.watched).cpu()
+        for part, chosen in (
+            ("train", slice(0, self.num_train)),
+            ("val", slice(self.num_train, None)),
+        ):
+            record |= _metrics(part, logits[chosen], self.targets[chosen])
+        return record
+
+    def write(self, number: int, phase: Phase, epoch: int, progress: Progress) -> None:
+        """Write a checkpoint."""
+        assert self.checkpoint is not None
+        write_checkpoint(
+            self.checkpoint,
+            Checkpoint(
+                phase=number,
+                epoch=epoch,
+                progress=progress.marks(),
+                best_epoch=self.outcome.best_epoch,
+                seconds=self.elapsed(),
+                history=self.outcome.history,
+                state=self.method.state(),
+                best_state=self.best_state,
+                optimiser=phase.optimiser.state_dict(),
+            ),
+        )
+
+
+@dataclass
+class Progress:
+    """How far a phase has come by its stopping rule."""
+
+    stopping: Stopping
+    best_loss: float = math.inf
+    least_loss: float = math.inf
+    top_accuracy: float = 0.0
+    waited: int = 0
+
+    def update(self, loss: float, accuracy: float) -> bool:
+        """Take in an epoch's validation; return whether its weights are the ones to keep."""
+        rule = self.stopping.rule
+        if rule == "never":
+            return True
+        if rule == "loss":
+            keep = loss < self.best_loss
+            self.waited = 0 if keep else self.waited + 1
+        else:
+            renewed = loss <= self.least_loss or accuracy >= self.top_accuracy
+            keep = renewed and loss <= self.best_loss
+            self.waited = 0 if renewed else self.waited + 1
+            self.least_loss = min(loss, self.least_loss)
+            self.top_accuracy = max(accuracy, self.top_accuracy)
+        if keep:
+            self.best_loss = loss
+        return keep
+
+    def marks(self) -> dict[str, Any]:
+        """Return what a checkpoint has to keep."""
+        marks = dataclasses.asdict(self)
+        del marks["stopping"]
+        return marks
+
+    @property
+    def finished(self) -> bool:
+        """Whether the patience is used up."""
+        return self.stopping.rule != "never" and self.waited >= self.stopping.patience
+
+
+def _metrics(part: str, logits: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+    if len(targets) == 0:
+        return {f"{part}_loss": math.nan, f"{part}_accuracy": math.nan}
+    loss = torch.nn.functional.cross_entropy(logits, targets).item()
+    correct = (logits.argmax(dim=1) == targets).sum().item()
+    return {f"{part}_loss": loss, f"{part}_accuracy": correct / len(targets)}
+
+
+def _diverged(epoch: int, loss: float, terms: dict[str, torch.Tensor], phase: Phase) -> str:
+    shown = ", ".join(f"{name} {float(term.detach()):g}" for name, term in terms.items())
+    rate = phase.optimiser.param_groups[0]["lr"]
+    return (
+        f"training diverged in epoch {epoch}: the loss is {loss} ({shown}); lower learning_rate "
+        f"(it is {rate:g}), or scale the features (feature_scaling)"
+    )
