@@ -66,16 +66,19 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         with safe_open(path, framework="pt") as file:
             position = json.loads(file.metadata()["position"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        return _assemble(position, tensors)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is not a checkpoint of this version ({error}); delete it to start anew"
         ) from error
+
+
+def _assemble(position: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Checkpoint:
     slots: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimiser/"):
             _, index, slot = name.split("/", 2)
             slots.setdefault(int(index), {})[slot] = value
-    best = _under("best/", tensors)
     return Checkpoint(
         phase=position["phase"],
         epoch=position["epoch"],
@@ -84,7 +87,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         seconds=position["seconds"],
         history=position["history"],
         state=_under("state/", tensors),
-        best_state=best or None,
+        best_state=_under("best/", tensors) or None,
         optimiser={"state": slots, "param_groups": position["param_groups"]},
     )
 

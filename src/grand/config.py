@@ -108,14 +108,14 @@ class GrandConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GrandConfig:
         """Build a configuration that names every key."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ConfigError(
-                f"unknown configuration key {unknown[0]!r}{suggestion(unknown[0], known)}"
-            )
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ConfigError(
+                    f"unknown configuration key {name!r}{suggestion(str(name), known)}"
+                )
         optional = {f.name for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
-        missing = sorted(known - optional - set(values))
+        missing = sorted(set(known) - optional - set(values))
         if missing:
             raise ConfigError(f"configuration lacks {', '.join(missing)}; give every key")
         return cls(**values)
@@ -183,11 +183,11 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "hidden_dropout": (0.0, _BELOW_ONE, "at least 0 and below 1"),
     "order": (0, _INFINITE, "a whole number of at least 0"),
     "augmentations": (1, _INFINITE, "a whole number of at least 1"),
-    "consistency_weight": (0.0, 1e9, "a number of at least 0"),
+    "consistency_weight": (0.0, _INFINITE, "a number of at least 0"),
     "temperature": (1e-3, 1.0, "above 0 (at least 0.001) and at most 1"),
     "hidden": (1, _INFINITE, "a whole number of at least 1"),
-    "learning_rate": (1e-12, 1e9, "above 0"),
-    "weight_decay": (0.0, 1e9, "a number of at least 0"),
+    "learning_rate": (1e-12, _INFINITE, "above 0"),
+    "weight_decay": (0.0, _INFINITE, "a number of at least 0"),
     "patience": (1, _INFINITE, "a whole number of at least 1"),
     "max_epochs": (1, _INFINITE, "a whole number of at least 1"),
     "attention_heads": (1, _INFINITE, "a whole number of at least 1"),

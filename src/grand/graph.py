@@ -6,44 +6,51 @@ float32 features and encoded labels. Nothing downstream checks again.
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from grand.inputs import (
+    PARTS,
     UNKNOWN,
     GraphError,
+    GraphWarning,
+    Links,
     Matrix,
-    natural,
+    edge_links,
+    matrix_links,
     to_adjacency,
     to_codes,
-    to_endpoints,
-    to_features,
-    to_ids,
+    to_float32,
+    to_nodes,
+    to_parts,
     to_positions,
-    to_weights,
+    who,
 )
 
 
-class GraphWarning(UserWarning):
-    """Something in the input was repaired; the graph's ``notes`` keep the same sentence."""
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
     """Positions of the training, validation and test nodes.
 
     Parameters
     ----------
     train, val, test : integer arrays
-        Disjoint node positions. Only ``train`` has to be non-empty.
+        Disjoint node positions; a part may be empty.
     name : str
         What the split is called wherever a result is reported, such as ``"public"``.
+
+    Examples
+    --------
+    >>> Split(train=[0, 4], val=[1], test=[2, 3], name="tiny")
+    Split('tiny', 2/1/2)
     """
 
     train: np.ndarray
@@ -52,30 +59,31 @@ class Split:
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        parts = {part: to_positions(getattr(self, part), part) for part in ("train", "val", "test")}
-        together = np.concatenate(list(parts.values()))
-        values, counts = np.unique(together, return_counts=True)
+        parts = {part: to_positions(getattr(self, part), part) for part in PARTS}
+        values, counts = np.unique(np.concatenate(list(parts.values())), return_counts=True)
         if (counts > 1).any():
-            culprit = values[counts > 1][0]
             raise GraphError(
-                f"node {culprit} stands more than once in split {self.name!r}; "
+                f"node {values[counts > 1][0]} stands more than once in split {self.name!r}; "
                 "give every node to at most one of train, val and test"
             )
-        for part, positions in parts.items():
-            positions.flags.writeable = False
-            object.__setattr__(self, part, positions)
+        self.__setstate__(parts)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        _freeze(self.train, self.val, self.test)
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.val, self.test))
         return f"Split({self.name!r}, {sizes})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """An undirected graph with node features, some labels, and perhaps a split.
 
     Build one with :meth:`from_edges`, :meth:`from_scipy`, :meth:`from_networkx` or
-    :meth:`from_pyg`; they repair what is safe to repair (and say so) and refuse the rest.
+    :meth:`from_pyg`: they repair what is safe to repair, and say so by a :class:`GraphWarning`,
+    and refuse the rest by a :class:`GraphError`. A Graph is a copy that never changes.
 
     Attributes
     ----------
@@ -85,8 +93,8 @@ class Graph:
         Raw float32 features; scaling belongs to the method, not to the data.
     labels : ndarray of int64
         Class codes, -1 where unknown.
-    ids : ndarray
-        The caller's own name for each node.
+    ids : ndarray of int64 or of objects
+        The caller's own name for each node; positions if none were given.
     class_names : tuple of str
         The name of each class code.
     split : Split or None
@@ -112,14 +120,37 @@ class Graph:
     class_names: tuple[str, ...]
     split: Split | None = None
     name: str = "graph"
-    notes: tuple[str, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # The builders have checked everything; this only makes the promise of immutability hold.
-        for array in _arrays(self.adjacency) + _arrays(self.features) + [self.labels, self.ids]:
-            array.flags.writeable = False
-        if self.split is not None:
-            _check_split(self.split, self.num_nodes)
+        # Only the builders make read-only arrays, so these have passed every check.
+        arrays = _arrays(self.adjacency, self.features, self.labels, self.ids)
+        if not all(isinstance(array, np.ndarray) and not array.flags.writeable for array in arrays):
+            raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
+        if self.split is None:
+            return
+        if not isinstance(self.split, Split):
+            raise GraphError(f"split is a {type(self.split).__name__}; expected a grand.Split")
+        positions = np.concatenate([self.split.train, self.split.val, self.split.test])
+        outside = positions[positions >= self.num_nodes]
+        if len(outside):
+            raise GraphError(
+                f"split {self.split.name!r} holds node {outside[0]}, but nodes are numbered 0 to "
+                f"{self.num_nodes - 1}; split this graph's own nodes"
+            )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # NumPy forgets that an array was read-only when it copies or pickles it.
+        vars(self).update(state)
+        _freeze(self.adjacency, self.features, self.labels, self.ids)
+
+    if not TYPE_CHECKING:  # An attribute that does not exist stays an error to mypy.
+
+        def __getattribute__(self, name: str) -> Any:
+            # Methods such as setdiag replace a sparse matrix's arrays, read-only or not. On a new
+            # object over the same arrays, they cannot reach the graph.
+            value = object.__getattribute__(self, name)
+            return copy.copy(value) if sp.issparse(value) else value
 
     @classmethod
     def from_edges(
@@ -134,17 +165,26 @@ class Graph:
         split: Split | None = None,
         name: str = "graph",
     ) -> Graph:
-        """Build a graph from pairs of node ids (positions, when ``ids`` is not given)."""
-        features = to_features(features)
-        num_nodes = features.shape[0]
-        ids = to_ids(ids, num_nodes)
-        source, target = to_endpoints(edges, ids)
-        values = np.ones(len(source), np.float32) if weights is None else to_weights(weights)
-        if len(values) != len(source):
-            raise GraphError(
-                f"{len(values):,} weights for {len(source):,} edges; give one weight an edge"
-            )
-        return cls._build(source, target, values, features, labels, ids, class_names, split, name)
+        """Build a graph from pairs of node ids (positions, when ``ids`` is not given).
+
+        Parameters
+        ----------
+        edges : pairs, or an array or frame of two columns
+            Each edge once or in both directions; the larger weight counts.
+        features : array, frame, tensor or sparse matrix
+            One row a node.
+        labels : sequence, optional
+            Numbers, text or booleans; -1, None or NaN where unknown.
+        weights : sequence of numbers, optional
+            One weight an edge, 1 by default.
+        ids : sequence, optional
+            The names that ``edges`` uses, in the order of the rows of ``features``.
+        class_names : sequence of str, optional
+            With them, labels are codes; without, classes are called after their labels.
+        """
+        nodes = to_nodes(features, ids)
+        links = edge_links(edges, weights, nodes[1])
+        return cls._build(nodes, links, labels, class_names, split, name)
 
     @classmethod
     def from_scipy(
@@ -158,34 +198,14 @@ class Graph:
         split: Split | None = None,
         name: str = "graph",
     ) -> Graph:
-        """Build a graph from a square adjacency matrix, sparse or dense."""
-        if not sp.issparse(adjacency):
-            adjacency = np.asarray(adjacency)
-        if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
-            raise GraphError(
-                f"the adjacency has shape {adjacency.shape}; expected a square matrix, "
-                "one row and one column a node"
-            )
-        entries = sp.coo_array(adjacency)
-        features = to_features(features)
-        if entries.shape[0] != features.shape[0]:
-            raise GraphError(
-                f"the adjacency has {entries.shape[0]:,} nodes but there are "
-                f"{features.shape[0]:,} rows of features; both need one row a node"
-            )
-        ids = to_ids(ids, features.shape[0])
-        source, target = (axis.astype(np.int64) for axis in entries.coords)
-        return cls._build(
-            source,
-            target,
-            to_weights(entries.data),
-            features,
-            labels,
-            ids,
-            class_names,
-            split,
-            name,
-        )
+        """Build a graph from a square adjacency matrix, sparse or dense, of edge weights.
+
+        An entry stored twice counts as two parallel edges: the larger stays. Everything else is
+        as in :meth:`from_edges`.
+        """
+        nodes = to_nodes(features, ids)
+        links = matrix_links(adjacency, nodes[1])
+        return cls._build(nodes, links, labels, class_names, split, name)
 
     @classmethod
     def from_networkx(
@@ -203,69 +223,53 @@ class Graph:
         Nodes keep their networkx names as ids. A node without the label attribute is unlabelled,
         an edge without the weight attribute weighs 1.
         """
-        nodes = list(graph.nodes(data=True))
-        missing = next((node for node, data in nodes if features not in data), None)
-        if missing is not None:
-            raise GraphError(
-                f"node {missing!r} has no attribute {features!r}; give every node a feature "
-                "vector there, or name the right attribute with features="
-            )
-        rows = [np.asarray(data[features], dtype=np.float64).ravel() for _, data in nodes]
-        widths = {len(row) for row in rows}
-        if len(widths) > 1:
-            raise GraphError(
-                f"feature vectors have different lengths ({sorted(widths)[:4]}); "
-                "every node needs the same number of features"
-            )
-        known = [data.get(labels) for _, data in nodes]
-        position = {node: i for i, (node, _) in enumerate(nodes)}
-        edges = [(position[u], position[v]) for u, v in graph.edges()]
-        ids = np.empty(len(nodes), dtype=object)
-        ids[:] = [node for node, _ in nodes]
-        built = cls.from_edges(
-            np.array(edges, dtype=np.int64).reshape(-1, 2),
-            np.array(rows, dtype=np.float64).reshape(len(nodes), -1),
-            None if all(label is None for label in known) else known,
+        rows = []
+        for node, data in graph.nodes(data=True):
+            row = to_float32(data.get(features, []), f"the features of node {node!r}").ravel()
+            rows.append(row)
+            if len(row) == 0 or len(row) != len(rows[0]):
+                raise GraphError(
+                    f"node {node!r} has {len(row) or 'no'} features in its attribute {features!r}; "
+                    "give every node equally many, or name another attribute with features="
+                )
+        return cls.from_edges(
+            list(graph.edges()),
+            np.stack(rows) if rows else np.empty((0, 1)),
+            [data.get(labels) for _, data in graph.nodes(data=True)],
             weights=[data.get(weight, 1.0) for _, _, data in graph.edges(data=True)],
+            ids=list(graph),
             split=split,
             name=name,
         )
-        return replace(built, ids=to_ids(natural(ids), len(nodes)))
 
     @classmethod
     def from_pyg(cls, data: Any, *, name: str = "graph") -> Graph:
-        """Build a graph from a PyTorch Geometric ``Data``: x, edge_index, edge_weight, y, masks."""
-        if data.x is None or data.edge_index is None:
-            raise GraphError(
-                "the Data object lacks x or edge_index; set both (x holds one row a node)"
-            )
-        x = data.x
-        if x.is_sparse or x.layout != x.to_dense().layout:
-            coo = x.to_sparse_coo().coalesce()
-            features = sp.coo_array(
-                (coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(coo.shape)
-            )
-        else:
-            features = x.detach().cpu().numpy()
-        weight = getattr(data, "edge_weight", None)
-        split = None
-        if getattr(data, "train_mask", None) is not None:
-            train, val, test = (
-                np.flatnonzero(np.asarray(mask)) if mask is not None else np.array([], np.int64)
-                for mask in (data.train_mask, data.get("val_mask"), data.get("test_mask"))
-            )
-            split = Split(train, val, test)
+        """Build a graph from a PyTorch Geometric ``Data``.
+
+        Read are ``x``, ``edge_index``, ``edge_weight``, ``y``, the train, val and test masks, and
+        the ``class_names`` that :meth:`to_pyg` leaves.
+        """
+        for needed in ("x", "edge_index"):
+            if getattr(data, needed, None) is None:
+                raise GraphError(
+                    f"the Data object has no {needed}; it needs x, one row a node, and edge_index"
+                )
+        parts: Any = to_parts(data)
         return cls.from_edges(
-            data.edge_index.cpu().numpy().T,
-            features,
-            None if data.y is None else data.y.cpu().numpy(),
-            weights=None if weight is None else weight.cpu().numpy(),
-            split=split,
+            data.edge_index.T,
+            data.x,
+            getattr(data, "y", None),
+            weights=getattr(data, "edge_weight", None),
+            class_names=getattr(data, "class_names", None),
+            split=None if parts is None else Split(*parts),
             name=name,
         )
 
     def to_pyg(self) -> Any:
-        """Return a PyTorch Geometric ``Data`` with both directions of every edge."""
+        """Return a PyTorch Geometric ``Data`` with both directions of every edge.
+
+        Features become dense, as PyG's layers expect them. Nodes keep their order, not their ids.
+        """
         import torch
         from torch_geometric.data import Data
 
@@ -276,18 +280,19 @@ class Graph:
             edge_index=torch.from_numpy(np.stack(entries.coords).astype(np.int64)),
             edge_weight=torch.from_numpy(entries.data.copy()),
             y=torch.from_numpy(self.labels.copy()),
+            class_names=self.class_names,
         )
         if self.split is not None:
-            for part in ("train", "val", "test"):
-                mask = torch.zeros(self.num_nodes, dtype=torch.bool)
-                mask[torch.from_numpy(getattr(self.split, part).copy())] = True
-                data[f"{part}_mask"] = mask
+            for part in PARTS:
+                mask = np.zeros(self.num_nodes, dtype=bool)
+                mask[getattr(self.split, part)] = True
+                data[f"{part}_mask"] = torch.from_numpy(mask)
         return data
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
-        return int(self.adjacency.shape[0])
+        return len(self.ids)
 
     @property
     def num_edges(self) -> int:
@@ -310,43 +315,38 @@ class Graph:
 
     def check_trainable(self, split: Split | None = None) -> None:
         """Raise :class:`GraphError` unless a classifier can be trained on ``split``."""
-        split = split or self.split
-        known = np.flatnonzero(self.labels != UNKNOWN)
-        if len(known) == 0:
-            raise GraphError("no node has a label; give at least two classes a label each")
-        if len(np.unique(self.labels[known])) < 2:
-            raise GraphError(
-                f"all {len(known):,} labelled nodes are of one class, "
-                f"{self.class_names[self.labels[known[0]]]!r}; "
-                "a classifier needs labels of at least two classes"
-            )
+        split = self.split if split is None else self.with_split(split).split
+        classes = np.unique(self.labels[self.labels != UNKNOWN])
+        if len(classes) < 2:
+            found = f"only class {self.class_names[classes[0]]!r}" if len(classes) else "no node"
+            raise GraphError(f"{found} has a label; a classifier needs at least two classes")
         if split is None:
             raise GraphError("the graph has no split; add one with graph.with_split(Split(...))")
-        _check_split(split, self.num_nodes)
         for part in ("train", "val"):
             positions = getattr(split, part)
             bare = positions[self.labels[positions] == UNKNOWN]
             if len(bare):
                 raise GraphError(
-                    f"node {self.ids[bare[0]]!r} is in the {part} part of split {split.name!r} but "
-                    f"has no label ({len(bare):,} such nodes); label it or take it out"
+                    f"node {who(self.ids, bare[0])} is in the {part} part of split {split.name!r} "
+                    f"but has no label (such nodes: {len(bare):,}); label it or take it out"
                 )
-        present = np.unique(self.labels[split.train])
-        absent = np.setdiff1d(np.arange(self.num_classes), present)
+        absent = np.setdiff1d(np.arange(self.num_classes), self.labels[split.train])
         if len(absent):
-            names = ", ".join(repr(self.class_names[code]) for code in absent[:5])
+            names = ", ".join(repr(self.class_names[code]) for code in absent)
             raise GraphError(
-                f"class {names} has no training node in split {split.name!r}; add a labelled "
-                "node of each class to the training part, or drop the class"
+                f"the training part of split {split.name!r} has no node of class {names}; "
+                "add a labelled node of each class to it"
             )
 
     def fingerprint(self) -> str:
-        """Return a sha256 of nodes, edges, features and labels: which data a result is about."""
+        """Return a sha256 of edges, features, labels and classes: which data a result is about.
+
+        Names do not count, nor does the split. Dense and sparse features differ.
+        """
         digest = hashlib.sha256(repr((self.features.shape, self.class_names)).encode())
-        for array in _arrays(self.adjacency) + _arrays(self.features) + [self.labels]:
-            # Index width depends on the SciPy version, not on the data.
-            plain = array.astype(np.int64) if array.dtype.kind in "iu" else array
-            digest.update(np.ascontiguousarray(plain).tobytes())
+        for array in _arrays(self.adjacency, self.features, self.labels):
+            # How wide an index is depends on the SciPy version, not on the data.
+            digest.update(array.astype("<i8" if array.dtype.kind == "i" else "<f4").tobytes())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -361,39 +361,37 @@ class Graph:
     @classmethod
     def _build(
         cls,
-        source: np.ndarray,
-        target: np.ndarray,
-        weights: np.ndarray,
-        features: Matrix,
+        nodes: tuple[Matrix, np.ndarray],
+        links: Links,
         labels: Any,
-        ids: np.ndarray,
-        class_names: Sequence[str] | None,
-        split: Split | None,
+        class_names: Any,
+        split: Any,
         name: str,
     ) -> Graph:
-        num_nodes = features.shape[0]
-        codes, names = to_codes(labels, num_nodes, class_names)
-        adjacency, notes = to_adjacency(source, target, weights, num_nodes)
+        features, ids = nodes
+        codes, names = to_codes(labels, len(ids), class_names)
+        adjacency, notes = to_adjacency(links, ids)
+        _freeze(adjacency, features, codes, ids)
         graph = cls(adjacency, features, codes, ids, names, split, name, notes)
         for note in notes:
-            warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=3)
+            warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
         return graph
 
 
-def _check_split(split: Split, num_nodes: int) -> None:
-    if len(split.train) == 0:
-        raise GraphError(f"split {split.name!r} has no training node; give it at least one")
-    for part in ("train", "val", "test"):
-        positions = getattr(split, part)
-        if len(positions) and (positions.min() < 0 or positions.max() >= num_nodes):
-            culprit = positions[(positions < 0) | (positions >= num_nodes)][0]
-            raise GraphError(
-                f"split {split.name!r} puts node {culprit} in {part}, but nodes are numbered 0 to "
-                f"{num_nodes - 1}"
-            )
+def _freeze(*members: Matrix) -> None:
+    for array in _arrays(*members):
+        array.flags.writeable = False
 
 
-def _arrays(matrix: Matrix) -> list[np.ndarray]:
-    if sp.issparse(matrix):
-        return [matrix.data, matrix.indices, matrix.indptr]
-    return [matrix]
+def _arrays(*members: Matrix) -> list[np.ndarray]:
+    """Return the plain arrays of which the members, dense or sparse, are made."""
+    made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
+    return [array for arrays in made_of for array in arrays]
+
+
+def _outside() -> int:
+    """Return the stack level of the first line outside the package: the user's own."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "grand":
+        frame, level = frame.f_back, level + 1
+    return level

@@ -63,14 +63,12 @@ class Grand(Method):
         self.build(FeatureScaling.fit(self.config.feature_scaling, graph.features), graph)
         self.head.initialise(self.config.initialisation, stream)
         self.head.to(self.device)
-        self.inputs = self.read(graph.adjacency, graph.features)
         self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
         self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
         self.validates = len(split.val) > 0
-        self._propagated: tuple[np.ndarray, torch.Tensor] | None = None
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
-        """Make the parts whose shapes depend on the data."""
+        """Make the parts that depend on the data; all that is missing then are the weights."""
         config = self.config
         self.scaling = scaling
         self.num_features = graph.num_features
@@ -84,6 +82,8 @@ class Grand(Method):
             self.head = DenseHead(
                 *sizes, *rates, batch_norm=config.batch_norm, graph_layers=convolves
             )
+        self.inputs = self.read(graph.adjacency, graph.features)
+        self._propagated: tuple[np.ndarray, torch.Tensor] | None = None
 
     def read(
         self, adjacency: Matrix, features: Matrix, attachments: Matrix | None = None
@@ -94,6 +94,9 @@ class Grand(Method):
                 f"the graph has {features.shape[1]:,} features a node; the model was trained with "
                 f"{self.num_features:,}; use the same columns in the same order"
             )
+        if sp.issparse(features) and self.scaling.mean is not None:
+            # Dense features were centred in training; these have to be too.
+            features = features.toarray()
         scaled = self.scaling.apply(features)
         operator = SparseMatrix.from_scipy(normalise(adjacency, attachments), self.device)
         if sp.issparse(scaled) and self.head.commutes:

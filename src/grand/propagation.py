@@ -6,6 +6,7 @@ backward pass of a product is a product with the transpose, which is kept ready.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -182,15 +183,24 @@ def _mixed(matrix: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
 def _torch_csr(matrix: sp.csr_array, device: torch.device | str) -> torch.Tensor:
     # 32-bit indices where they suffice: half the traffic, and what the CPU kernels take as is.
     width = np.int32 if matrix.nnz < 2**31 else np.int64
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(matrix.indptr.astype(width)),
-        torch.from_numpy(matrix.indices.astype(width)),
-        torch.from_numpy(np.ascontiguousarray(matrix.data, dtype=np.float32)),
-        size=matrix.shape,
-    ).to(device)
+    with warnings.catch_warnings():
+        # Torch calls its CSR tensors beta; products are all that is used here.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(width)),
+            torch.from_numpy(matrix.indices.astype(width)),
+            # A copy: a graph's arrays are read-only, which torch warns of.
+            torch.from_numpy(matrix.data.astype(np.float32)),
+            size=matrix.shape,
+            check_invariants=False,
+        ).to(device)
 
 
 def _with_values(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.sparse_csr_tensor(
-        matrix.crow_indices(), matrix.col_indices(), values, size=matrix.shape
+        matrix.crow_indices(),
+        matrix.col_indices(),
+        values,
+        size=matrix.shape,
+        check_invariants=False,
     )

@@ -34,7 +34,9 @@ class FeatureScaling:
         """Learn the scaling from the features of the training graph."""
         if kind != "standard":
             return cls(kind)
-        learnt = StandardScaler(with_mean=not sp.issparse(features)).fit(features)
+        # In float64: the squares of sparse features would be summed in the features' own type.
+        wide = features.astype(np.float64) if sp.issparse(features) else features
+        learnt = StandardScaler(with_mean=not sp.issparse(features)).fit(wide)
         mean = None if sp.issparse(features) else learnt.mean_.astype(np.float32)
         return cls(kind, mean, learnt.scale_.astype(np.float32))
 
@@ -47,7 +49,12 @@ class FeatureScaling:
                     f"feature_scaling='row' divides by row sums, but a feature is {smallest:g}; "
                     "use feature_scaling='standard' for features that can be negative"
                 )
-            return normalize(features, norm="l1")
+            if sp.issparse(features):
+                return normalize(features, norm="l1")
+            # scikit-learn takes a dense row whose sum is below 1e-6 for empty, and leaves it.
+            sums = features.sum(axis=1, keepdims=True, dtype=np.float64)
+            sums[sums == 0] = 1.0
+            return np.divide(features, sums, out=np.empty_like(features), casting="same_kind")
         if self.kind == "standard":
             assert self.deviation is not None
             if sp.issparse(features):

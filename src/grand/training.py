@@ -202,7 +202,6 @@ class _Run:
         self.method.begin(phase)
         progress = Progress(phase.stopping)
         epoch = 0
-        self.best_state = None
         if saved and number == saved.phase:
             self.method.load_state(saved.state)
             phase.optimiser.load_state_dict(saved.optimiser)
@@ -239,7 +238,8 @@ class _Run:
                 phase.optimiser.zero_grad()
                 loss, terms = self.method.loss(batch, step)
                 if not torch.isfinite(loss):
-                    raise TrainingError(_diverged(epoch, loss.item(), terms, phase))
+                    shown = ", ".join(f"{name} {term.item():g}" for name, term in terms.items())
+                    raise TrainingError(_diverged(epoch, f"loss is {loss.item()} ({shown})", phase))
                 loss.backward()
                 phase.optimiser.step()
             for name, term in ({"loss": loss} | terms).items():
@@ -254,6 +254,9 @@ class _Run:
             ("val", slice(self.num_train, None)),
         ):
             record |= _metrics(part, logits[chosen], self.targets[chosen])
+            if len(self.targets[chosen]) and math.isnan(record[f"{part}_loss"]):
+                # The step was finite and what it led to is not: the last epoch has no next loss.
+                raise TrainingError(_diverged(epoch, f"{part}_loss after it is nan", phase))
         return record
 
     def write(self, number: int, phase: Phase, epoch: int, progress: Progress) -> None:
@@ -323,10 +326,9 @@ def _metrics(part: str, logits: torch.Tensor, targets: torch.Tensor) -> dict[str
     return {f"{part}_loss": loss, f"{part}_accuracy": correct / len(targets)}
 
 
-def _diverged(epoch: int, loss: float, terms: dict[str, torch.Tensor], phase: Phase) -> str:
-    shown = ", ".join(f"{name} {float(term.detach()):g}" for name, term in terms.items())
+def _diverged(epoch: int, what: str, phase: Phase) -> str:
     rate = phase.optimiser.param_groups[0]["lr"]
     return (
-        f"training diverged in epoch {epoch}: the loss is {loss} ({shown}); lower learning_rate "
+        f"training diverged in epoch {epoch}: the {what}; lower learning_rate "
         f"(it is {rate:g}), or scale the features (feature_scaling)"
     )

@@ -1,0 +1,78 @@
+"""Fixtures the tests share: one small graph with everything awkward in it, and a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from grand.config import GrandConfig
+from grand.graph import Graph, Split
+
+# The same examples on every machine, and no deadline: a shared core is not a failure.
+settings.register_profile("grand", deadline=None, max_examples=60, derandomize=True)
+settings.load_profile("grand")
+
+CLASSES, MEMBERS, COLUMNS = 3, 8, 9
+
+
+def _community() -> Graph:
+    generator = np.random.default_rng(7)
+    labels = np.repeat(np.arange(CLASSES), MEMBERS)
+    nodes = len(labels)
+    edges = [
+        (i, j)
+        for i in range(nodes)
+        for j in range(i)
+        if generator.random() < (0.4 if labels[i] == labels[j] else 0.04)
+    ]
+    weights = np.where(generator.random(len(edges)) < 0.5, 1.0, 2.5)
+    prefers = np.repeat(np.eye(CLASSES), COLUMNS // CLASSES, axis=1)[labels]
+    features = generator.poisson(0.3 + 2.0 * prefers).astype(float)
+    features[5] = 0.0
+    # Two nodes more, without a neighbour: the last has no features either.
+    features = np.vstack([features, generator.poisson(1.0, COLUMNS) + 0.5, np.zeros(COLUMNS)])
+    labels = np.append(labels, [0, 1])
+    train = np.flatnonzero(np.arange(nodes) % MEMBERS < 2)
+    val = np.flatnonzero((np.arange(nodes) % MEMBERS >= 2) & (np.arange(nodes) % MEMBERS < 4))
+    test = np.setdiff1d(np.arange(nodes + 2), np.concatenate([train, val]))
+    return Graph.from_edges(
+        edges, features, labels, weights=weights, split=Split(train, val, test), name="community"
+    )
+
+
+@pytest.fixture(scope="session")
+def community() -> Graph:
+    """Three groups of eight nodes, weighted edges, two isolated nodes, two rows of zeros."""
+    return _community()
+
+
+@pytest.fixture(scope="session")
+def configure() -> Callable[..., GrandConfig]:
+    """A small configuration, with changes."""
+    config = GrandConfig(
+        feature_scaling="row",
+        perturbation="dropnode",
+        drop_rate=0.4,
+        order=3,
+        augmentations=3,
+        consistency_weight=0.7,
+        temperature=0.3,
+        head="mlp",
+        hidden=6,
+        batch_norm=False,
+        input_dropout=0.0,
+        hidden_dropout=0.3,
+        learning_rate=0.02,
+        weight_decay=5e-4,
+        patience=100,
+        max_epochs=6,
+        mask_scaling="training",
+        initialisation="glorot",
+        reduction="mean",
+        stopping="loss-or-accuracy",
+        attention_heads=2,
+    )
+    return config.replace

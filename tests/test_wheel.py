@@ -1,0 +1,40 @@
+"""The built wheel, installed alone, works: nothing is found in the source tree by accident."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_wheel_works_without_the_source_tree(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run([*build, str(ROOT)], check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    # Dependencies come from this environment; only the wheel itself is installed anew.
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(site)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=120)
+    program = f"""
+import sys
+sys.path.insert(0, {str(site)!r})
+import grand, grand.cli
+assert grand.__file__.startswith({str(site)!r}), grand.__file__
+sys.exit(grand.cli._run(
+    ["train", "digits", "--json", "--set", "max_epochs=5", "--out", {str(tmp_path / "run")!r}]
+))
+"""
+    finished = subprocess.run(
+        [sys.executable, "-I", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["epochs"] == 5
+    assert (site / "grand" / "py.typed").exists()
