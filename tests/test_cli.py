@@ -174,7 +174,7 @@ def test_interruption_keeps_the_best_model_and_says_so(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a real process; then --resume goes on to the end."""
     out = tmp_path / "run"
     command = [sys.executable, "-m", "grand", "train", "digits", "--out", str(out), "--json"]
-    command += ["--set", "max_epochs=400", "--set", "patience=400", "--checkpoint-every", "0.2"]
+    command += ["--set", "max_epochs=150", "--set", "patience=150", "--checkpoint-every", "0.1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not (out / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
@@ -186,13 +186,13 @@ def test_interruption_keeps_the_best_model_and_says_so(tmp_path: Path) -> None:
     assert "--resume" in errors
     result = json.loads(printed)
     assert result["interrupted"] is True
-    assert 0 < result["epochs"] < 400
+    assert 0 < result["epochs"] < 150
     assert (out / "model" / "weights.safetensors").exists()
     resumed = subprocess.run(
         [*command, "--resume"], capture_output=True, text=True, timeout=120, check=False
     )
     assert resumed.returncode == 0, resumed.stderr
-    assert json.loads(resumed.stdout)["epochs"] == 400
+    assert json.loads(resumed.stdout)["epochs"] == 150
 
 
 def test_datasets_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -526,7 +526,7 @@ class Slope(Method):
             for number in range(self.number)
         ]
 
-    def begin(self, phase: Phase) -> None:
+    def begin(self, phase: Phase, stream: Stream) -> None:
         self.began.append(phase.name)
         self.anchor = self.weight.detach().clone()
 

@@ -48,7 +48,8 @@ class GrandConfig:
     mask_scaling : ``"training"`` or ``"inference"``, see :mod:`grand.perturb`
     initialisation : ``"glorot"`` or ``"released"``, see :mod:`grand.nn`
     reduction : ``"sum"`` or ``"mean"`` over nodes, see :mod:`grand.objective`
-    stopping : ``"loss"`` or ``"loss-or-accuracy"``, see :class:`grand.training.Stopping`
+    stopping : ``"loss"``, ``"loss-or-accuracy"`` or ``"accuracy"``, see
+        :class:`grand.training.Stopping`
     attention_heads : of the ``"gat"`` head; they share ``hidden``
     """
 
@@ -172,7 +173,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "mask_scaling": ("training", "inference"),
     "initialisation": ("glorot", "released"),
     "reduction": ("sum", "mean"),
-    "stopping": ("loss", "loss-or-accuracy"),
+    "stopping": ("loss", "loss-or-accuracy", "accuracy"),
 }
 
 _BELOW_ONE = 1.0 - 1e-9

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv
 
 from grand.propagation import SparseMatrix
 from grand.randomness import Dropout, Stream
@@ -123,6 +122,9 @@ class AttentionHead(nn.Module):
         attention_heads: int,
     ) -> None:
         super().__init__()
+        # Half of the package's import time, for the one head that needs it.
+        from torch_geometric.nn import GATConv
+
         if hidden % attention_heads:
             raise ValueError(
                 f"hidden = {hidden} does not divide by attention_heads = {attention_heads}; "

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from grand.training import Outcome, Phase
 
@@ -22,11 +22,11 @@ class ProgressBar:
         self.started = time.monotonic()
         self.first_epoch = 0
         self.last_line = self.started
+        wide = console.width >= 100
         self.bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
+            *([TextColumn("[bold]{task.description}")] if wide else []),
+            BarColumn(bar_width=16 if wide else 8),
             TextColumn("{task.fields[shown]}"),
-            TimeElapsedColumn(),
             console=console,
             transient=True,
             refresh_per_second=8,
@@ -62,11 +62,10 @@ class ProgressBar:
             self.last_line = now
 
     def _line(self, record: dict[str, float], phase: Phase, left: float) -> str:
-        losses = [
-            f"{name} {record[name]:.3f}" for name in ("supervised", "consistency") if name in record
-        ]
-        if record["val_loss"] == record["val_loss"]:
-            losses.append(f"val loss {record['val_loss']:.3f}")
-            losses.append(f"val accuracy {100 * record['val_accuracy']:.1f} %")
-        losses.append(f"at most {int(left // 60)}:{int(left % 60):02d} left")
-        return f"epoch {int(record['epoch'])}/{phase.max_epochs}  " + "  ".join(losses)
+        losses = [record[name] for name in ("supervised", "consistency") if name in record]
+        told = [f"epoch {int(record['epoch'])}/{phase.max_epochs}"]
+        told.append("loss " + " + ".join(f"{loss:.3f}" for loss in losses or [record["loss"]]))
+        if record["val_loss"] == record["val_loss"]:  # not NaN: there is something to validate on
+            told.append(f"val {record['val_loss']:.3f}, {100 * record['val_accuracy']:.1f} %")
+        told.append(f"{int(left // 60)}:{int(left % 60):02d} left at most")
+        return "  ".join(told)

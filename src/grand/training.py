@@ -37,6 +37,7 @@ class Stopping:
     ``rule`` is ``"loss"``: a lower validation loss renews the patience and is what is kept;
     ``"loss-or-accuracy"``, as GRAND's released code has it: a validation loss no higher or an
     accuracy no lower than any before renews the patience, and weights are kept by loss alone;
+    ``"accuracy"``: the patience likewise, but the latest epoch of the highest accuracy is kept;
     or ``"never"``: every epoch is run and the last is kept.
     """
 
@@ -65,8 +66,11 @@ class Method(ABC):
     def phases(self) -> list[Phase]:
         """Return the stages of training in order; none for a closed-form method."""
 
-    def begin(self, phase: Phase) -> None:  # noqa: B027 (most methods have nothing to do)
-        """Get ready for a phase: what it starts from, such as another phase's predictions."""
+    def begin(self, phase: Phase, stream: Stream) -> None:  # noqa: B027 (rarely needed)
+        """Get ready for a phase: what it starts from, such as another phase's predictions.
+
+        A resume calls it before :meth:`load_state`, so what it computes belongs to the state.
+        """
 
     def batches(self, phase: Phase, stream: Stream) -> Iterable[Any]:
         """Return what one epoch consists of; by default one full batch."""
@@ -199,7 +203,8 @@ class _Run:
         saved = self.resumed
         if saved and number < saved.phase:
             return
-        self.method.begin(phase)
+        with stream.at("begin").torch_global():
+            self.method.begin(phase, stream.at("begin"))
         progress = Progress(phase.stopping)
         epoch = 0
         if saved and number == saved.phase:
@@ -298,7 +303,10 @@ class Progress:
             self.waited = 0 if keep else self.waited + 1
         else:
             renewed = loss <= self.least_loss or accuracy >= self.top_accuracy
-            keep = renewed and loss <= self.best_loss
+            if rule == "accuracy":
+                keep = accuracy >= self.top_accuracy
+            else:
+                keep = renewed and loss <= self.best_loss
             self.waited = 0 if renewed else self.waited + 1
             self.least_loss = min(loss, self.least_loss)
             self.top_accuracy = max(accuracy, self.top_accuracy)

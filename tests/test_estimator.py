@@ -1,0 +1,530 @@
+"""GrandClassifier: what a scikit-learn user expects of it, and what a graph adds."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_wine, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from grand.config import ConfigError, GrandConfig, preset
+from grand.data.splits import per_class_split
+from grand.estimator import UNVALIDATED_EPOCHS, GrandClassifier
+from grand.graph import Graph
+from grand.inputs import GraphError
+from grand.method import Grand
+from grand.neighbours import nearest_neighbour_graph
+from grand.saving import save_model
+from grand.training import train
+
+IMPOSSIBLE = {
+    "check_classifiers_classes": "it trains on the classes -1 and 1, but -1 marks an unlabelled "
+    "row; scikit-learn's own semi-supervised classifiers are excused from that by name"
+}
+
+
+@parametrize_with_checks(
+    [GrandClassifier(max_epochs=30)], expected_failed_checks=lambda _: IMPOSSIBLE
+)
+def test_scikit_learn_conventions(estimator: GrandClassifier, check: Any) -> None:
+    check(estimator)
+
+
+def quick(**parameters: Any) -> GrandClassifier:
+    return GrandClassifier(**{"max_epochs": 20, "hidden": 16, "random_state": 0} | parameters)
+
+
+@pytest.fixture(scope="module")
+def blobs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, their classes, and the four labels a class that are given."""
+    X, y = make_blobs(90, centers=[[0, 0], [6, 0], [0, 6]], random_state=3)
+    few = np.full(90, -1)
+    for label in range(3):
+        few[np.flatnonzero(y == label)[:4]] = label
+    return X, y, few
+
+
+@pytest.fixture(scope="module")
+def fitted(blobs: tuple[np.ndarray, ...]) -> GrandClassifier:
+    X, _, few = blobs
+    return quick().fit(X, few)
+
+
+# Parameters
+
+
+def test_parameters_cover_the_configuration_exactly() -> None:
+    parameters = inspect.signature(GrandClassifier).parameters
+    own = ["preset", "n_neighbors", "validation_fraction", "class_weight", "random_state"]
+    fields = [field.name for field in dataclasses.fields(GrandConfig)]
+
+    assert list(parameters) == [*own, "device", "verbose", *fields]
+    assert all(parameters[name].default is None for name in fields)
+
+
+def test_given_parameters_stand_above_the_preset(community: Graph) -> None:
+    given = {"order": 2, "temperature": 0.25, "max_epochs": 2, "batch_norm": True}
+    model = GrandClassifier(preset="default", **given).fit(community)
+
+    assert model.config_ == preset("default", "any")[1].replace(**given)
+    assert model.preset_ == "default"
+
+
+def test_the_preset_follows_the_name_of_the_graph(community: Graph) -> None:
+    named = Graph.from_scipy(
+        community.adjacency, community.features, community.labels,
+        split=community.split, name="citeseer",
+    )  # fmt: skip
+
+    assert GrandClassifier(max_epochs=1).fit(community).preset_ == "default"
+    model = GrandClassifier(max_epochs=1).fit(named)
+    assert (model.preset_, model.config_.temperature) == ("official", 0.3)
+
+
+def test_a_value_that_cannot_be_meant_is_refused_by_fit(community: Graph) -> None:
+    with pytest.raises(ConfigError, match="temperature = 3"):
+        GrandClassifier(temperature=3).fit(community)
+    with pytest.raises(ConfigError, match="unknown preset 'offical'"):
+        GrandClassifier(preset="offical").fit(community)
+
+
+def test_the_seed_decides_everything(blobs: tuple[np.ndarray, ...]) -> None:
+    X, _, few = blobs
+    first, again, other = (quick(random_state=seed).fit(X, few) for seed in (1, 1, 2))
+
+    assert np.array_equal(first.predict_proba(), again.predict_proba())
+    assert not np.array_equal(first.predict_proba(), other.predict_proba())
+
+    drawn = quick(random_state=None).fit(X, few)
+    assert drawn.random_state is None
+    repeated = quick(random_state=drawn.seed_).fit(X, few)
+    assert np.array_equal(drawn.predict_proba(), repeated.predict_proba())
+
+
+# Learning
+
+
+def test_unlabelled_rows_help() -> None:
+    """Three labels a digit, against a classifier that sees nothing but them."""
+    X, y = (part[:600] for part in load_digits(return_X_y=True))
+    given = per_class_split(y, 3, 0, seed=2).train
+    few = np.full(len(y), -1)
+    few[given] = y[given]
+
+    model = GrandClassifier(max_epochs=40, hidden=32, random_state=0).fit(X, few)
+
+    alone = LogisticRegression(max_iter=1000).fit(X[given], y[given])
+    assert model.score(X, y) > alone.score(X, y) + 0.05
+
+
+def test_a_graph_gives_what_its_matrices_give(community: Graph) -> None:
+    bare = community.with_split(None)
+    as_graph = quick().fit(bare)
+    as_table = quick().fit(bare.features, bare.labels, graph=bare.adjacency.toarray())
+
+    assert np.array_equal(as_graph.predict_proba(), as_table.predict_proba())
+    assert as_graph.predict().tolist() == [str(label) for label in as_table.predict()]
+
+
+def test_a_table_without_a_graph_is_joined_to_its_neighbours(
+    blobs: tuple[np.ndarray, ...],
+) -> None:
+    X, _, few = blobs
+    alone = quick(n_neighbors=4).fit(X, few)
+    given = quick().fit(X, few, graph=nearest_neighbour_graph(X, 4))
+
+    assert np.array_equal(alone.predict_proba(), given.predict_proba())
+
+
+def test_it_trains_as_the_loop_does(community: Graph) -> None:
+    model = GrandClassifier(max_epochs=7, random_state=3).fit(community)
+
+    method = Grand(preset("default", "any")[1].replace(max_epochs=7))
+    outcome = train(method, community, seed=3)
+    assert np.array_equal(model.method_.logits().numpy(), method.logits().numpy())
+    assert model.history_ == outcome.history
+    assert (model.best_epoch_, model.n_iter_) == (outcome.best_epoch, outcome.epochs)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["no", "yes", None, None], dtype=object),
+        np.array(["no", "yes", np.nan, np.nan], dtype=object),
+        ["no", "yes", np.nan, None],
+        pd.Series(["no", "yes", None, None]),
+        pd.Series(pd.Categorical(["no", "yes", None, None])),
+        np.array([0, 1, -1, -1]),
+        np.array([0.0, 1.0, np.nan, -1.0]),
+        pd.Series([0, 1, None, None], dtype="Int64"),
+        np.array([False, True, None, None], dtype=object),
+    ],
+)
+def test_unlabelled_is_minus_one_none_or_nan(labels: Any) -> None:
+    X = np.array([[0.0], [9.0], [0.5], [8.5]])
+    model = quick(n_neighbors=1, validation_fraction=None).fit(X, labels)
+
+    first, second = labels[0], labels[1]
+    assert model.classes_.tolist() == [first, second]
+    assert model.predict().tolist() == [first, second, first, second]
+
+
+# Validation
+
+
+def test_held_out_labels_tell_how_long_every_label_trains(blobs: tuple[np.ndarray, ...]) -> None:
+    X, _, few = blobs
+    options = {"stopping": "loss", "patience": 3, "max_epochs": 60, "learning_rate": 0.3}
+    model = quick(validation_fraction=0.25, **options).fit(X, few)
+
+    given = np.flatnonzero(few >= 0)
+    assert model.validated_
+    assert model.n_iter_ == len(model.validation_history_) < 60
+    losses = [row["val_loss"] for row in model.validation_history_]
+    assert int(np.argmin(losses)) == len(losses) - 4, "the patience decided"
+    assert model.graph_.split.train.tolist() == given.tolist()
+    assert "val_loss" not in model.history_[0]
+    # The second training is one on all labels, of that many epochs, and nothing else.
+    again = quick(validation_fraction=None, **options | {"max_epochs": model.n_iter_}).fit(X, few)
+    assert np.array_equal(model.predict_proba(), again.predict_proba())
+
+
+def test_without_validation_every_label_trains_for_a_fixed_time(
+    blobs: tuple[np.ndarray, ...],
+) -> None:
+    X, _, few = blobs
+    model = GrandClassifier(hidden=4, augmentations=1, validation_fraction=None).fit(X, few)
+
+    assert model.graph_.split.train.tolist() == np.flatnonzero(few >= 0).tolist()
+    assert not model.validated_
+    assert model.n_iter_ == model.best_epoch_ == UNVALIDATED_EPOCHS
+    assert model.validation_history_ == []
+
+
+def test_a_class_with_one_label_cannot_validate_and_says_so(
+    blobs: tuple[np.ndarray, ...],
+) -> None:
+    X, y, few = blobs
+    names = np.where(few < 0, None, np.array(["ant", "bee", "cat"])[y]).astype(object)
+    names[np.flatnonzero(names == "bee")[1:]] = None
+
+    with pytest.warns(UserWarning, match=r"class 'bee' has one label.* for 20 epochs") as caught:
+        model = quick(validation_fraction=0.5).fit(X, names)
+
+    assert caught[0].filename == __file__
+    assert not model.validated_
+    assert model.n_iter_ == 20
+
+
+def test_the_split_of_a_graph_is_kept(community: Graph) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = quick(validation_fraction=0.5).fit(community)
+
+    assert model.graph_.split is community.split
+    assert model.validated_
+
+
+# Prediction
+
+
+def test_the_training_nodes_are_the_default(fitted: GrandClassifier) -> None:
+    assert np.array_equal(fitted.predict_proba(), fitted.predict_proba(fitted.graph_))
+
+
+def test_an_answer_does_not_depend_on_the_batch(
+    fitted: GrandClassifier, blobs: tuple[np.ndarray, ...]
+) -> None:
+    new = blobs[0][:12] + 0.3
+    together = fitted.predict_proba(new)
+    alone = np.vstack([fitted.predict_proba(row[None]) for row in new])
+
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_new_rows_get_the_class_of_their_surroundings(
+    fitted: GrandClassifier,
+) -> None:
+    assert fitted.predict([[0, 0.5], [6, 0.5], [0.5, 6]]).tolist() == [0, 1, 2]
+
+
+def test_new_rows_leave_the_answer_for_training_nodes_alone(
+    fitted: GrandClassifier, blobs: tuple[np.ndarray, ...]
+) -> None:
+    before = fitted.predict_proba()
+    fitted.predict(blobs[0] + 1)
+    assert np.array_equal(fitted.predict_proba(), before)
+
+
+def test_another_graph_is_classified_by_its_own_edges(community: Graph) -> None:
+    """Nodes without features of their own are told apart by their neighbours alone."""
+    model = quick(max_epochs=60).fit(community)
+    typical = [community.features[community.labels == c].mean(axis=0) for c in range(3)]
+    features = np.vstack([*typical, np.zeros((3, 9))])
+    edges = [(0, 3), (1, 4), (2, 5)]
+
+    answer = model.predict(Graph.from_edges(edges, features))
+
+    assert answer[3:].tolist() == answer[:3].tolist() == list(community.class_names)
+    adjacency = Graph.from_edges(edges, features).adjacency
+    assert model.predict(features, graph=adjacency).tolist() == answer.tolist()
+
+
+@pytest.mark.parametrize("head", ["mlp", "gcn"])
+def test_sparse_and_dense_features_may_meet(head: str, blobs: tuple[np.ndarray, ...]) -> None:
+    """A model answers the same however the numbers are stored."""
+    X, _, few = blobs
+    dense = quick(head=head).fit(X, few)
+    sparse = quick(head=head, feature_scaling="none").fit(sp.csr_matrix(X), few)
+
+    for model in (dense, sparse):
+        expected = model.predict_proba(X[:9])
+        assert np.array_equal(model.predict_proba(sp.csr_array(X[:9])), expected)
+    alone = Graph.from_edges([(0, 1)], X[:2])
+    stored = Graph.from_edges([(0, 1)], sp.csr_array(X[:2]))
+    np.testing.assert_allclose(dense.predict_proba(alone), dense.predict_proba(stored), atol=1e-6)
+
+
+def test_probabilities_follow_classes(fitted: GrandClassifier) -> None:
+    probabilities = fitted.predict_proba()
+
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-12)
+    assert (fitted.classes_[probabilities.argmax(axis=1)] == fitted.predict()).all()
+
+
+# Scores
+
+
+def test_a_graph_is_scored_on_its_test_nodes(community: Graph) -> None:
+    model = quick().fit(community)
+
+    right = model.predict() == np.array(community.class_names)[community.labels]
+    assert model.score(community) == right[community.split.test].mean()
+
+
+def test_without_test_nodes_the_training_nodes_do_not_count(community: Graph) -> None:
+    """Fitted with some labels, scored when all are known: the same nodes, seen before or not."""
+    seen = np.concatenate([community.split.train, community.split.val])
+    few = np.full(community.num_nodes, -1)
+    few[seen] = community.labels[seen]
+    parts = community.adjacency, community.features
+    model = quick().fit(Graph.from_scipy(*parts, few, class_names=community.class_names))
+    everything = community.with_split(None)
+
+    right = model.predict() == np.array(community.class_names)[community.labels]
+    unseen = np.setdiff1d(np.arange(community.num_nodes), seen)
+    assert model.score(everything) == right[unseen].mean()
+
+    elsewhere = Graph.from_scipy(parts[0], parts[1] * 2, community.labels)
+    right = model.predict(elsewhere) == np.array(community.class_names)[community.labels]
+    assert model.score(elsewhere) == right.mean()
+
+    with pytest.raises(GraphError, match="no labelled node to score on"):
+        model.score(model.graph_)
+
+
+def test_another_graph_may_number_its_classes_differently(community: Graph) -> None:
+    model = quick().fit(community)
+    parts = community.adjacency, community.features
+    renamed = [["two", "zero", "one"][code] for code in community.labels]
+    ours = Graph.from_scipy(
+        *parts, community.labels, class_names=["two", "zero", "one"], split=community.split
+    )
+    theirs = Graph.from_scipy(*parts, renamed, split=community.split)
+
+    assert theirs.class_names == ("one", "two", "zero")
+    assert quick().fit(ours).score(theirs) == model.score(community)
+
+
+def test_rows_whose_label_is_unknown_are_not_scored(
+    fitted: GrandClassifier, blobs: tuple[np.ndarray, ...]
+) -> None:
+    X, y, few = blobs
+    known = few >= 0
+    assert fitted.score(X, few) == (fitted.predict(X)[known] == y[known]).mean()
+    with pytest.raises(ValueError, match="no label in y is known"):
+        fitted.score(X, np.full(len(X), -1))
+
+
+# Class weights
+
+
+def test_class_weights_find_more_of_a_rare_class() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], [180, 20])
+    X = rng.normal(size=(200, 4)) + 1.2 * y[:, None]
+    few = np.where(rng.random(200) < 0.5, y, -1)
+
+    def recall(class_weight: Any) -> float:
+        model = quick(class_weight=class_weight, max_epochs=60).fit(X, few)
+        return float((model.predict()[y == 1] == 1).mean())
+
+    assert recall("balanced") > recall(None) + 0.2
+    assert recall({1: 20.0}) > recall(None) + 0.2
+    assert recall({0: 20.0}) <= recall(None)
+
+
+# Keeping a model
+
+
+@pytest.mark.parametrize("labels", [[3, 5, 9], ["x", "y", "z"]])
+def test_a_saved_model_is_the_same_model(
+    labels: list[Any], blobs: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
+    X, _, few = blobs
+    table = pd.DataFrame(X, columns=["width", "height"])
+    y = [None if code < 0 else labels[code] for code in few]
+    model = quick(
+        class_weight={labels[1]: 2.0}, order=np.int64(3), temperature=np.float32(0.5)
+    ).fit(table, y)
+    model.save(tmp_path / "model")
+
+    loaded = GrandClassifier.load(tmp_path / "model")
+
+    new = table.iloc[:7] + 0.1
+    assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
+    assert np.array_equal(loaded.predict_proba(), model.predict_proba())
+    assert loaded.predict().dtype == model.predict().dtype
+    assert loaded.get_params() == model.get_params()
+    assert {name for name in vars(loaded) if name.endswith("_")} == {
+        name for name in vars(model) if name.endswith("_")
+    }
+    for name in ("history_", "best_epoch_", "n_iter_", "seed_", "preset_", "config_", "validated_"):
+        assert getattr(loaded, name) == getattr(model, name)
+    assert loaded.feature_names_in_.tolist() == ["width", "height"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(new[["height", "width"]])
+    refitted = loaded.fit(table, y)
+    assert np.array_equal(refitted.predict_proba(), model.predict_proba())
+
+
+def test_a_model_saved_without_an_estimator_loads_as_one(
+    community: Graph, configure: Any, tmp_path: Path
+) -> None:
+    method = Grand(configure())
+    train(method, community)
+    save_model(tmp_path, method, community, provenance={"preset": "paper", "seed": 4})
+
+    model = GrandClassifier.load(tmp_path)
+
+    assert (model.predict_proba().argmax(axis=1) == method.logits().argmax(dim=1).numpy()).all()
+    assert set(model.predict()) <= set(community.class_names)
+    assert (model.preset_, model.seed_, model.n_features_in_) == ("paper", 4, 9)
+    assert clone(model).fit(community).config_ == method.config
+    model.save(tmp_path / "again")
+    assert np.array_equal(
+        GrandClassifier.load(tmp_path / "again").predict_proba(), model.predict_proba()
+    )
+
+
+def test_pickle_and_joblib_keep_every_bit(
+    fitted: GrandClassifier, blobs: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
+    joblib.dump(fitted, tmp_path / "model.joblib")
+    for copy in (pickle.loads(pickle.dumps(fitted)), joblib.load(tmp_path / "model.joblib")):
+        assert np.array_equal(copy.predict_proba(blobs[0]), fitted.predict_proba(blobs[0]))
+
+
+# Together with the rest of scikit-learn
+
+
+def test_grid_search_and_pipeline() -> None:
+    X, y = load_wine(return_X_y=True)  # its columns have units of their own
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), quick(max_epochs=30)),
+        {"grandclassifier__order": [2, 4], "grandclassifier__temperature": [0.5, 1.0]},
+        cv=3,
+    )
+
+    search.fit(X, y)
+
+    chosen = search.best_estimator_[-1]
+    assert chosen.config_.order == search.best_params_["grandclassifier__order"]
+    unscaled = cross_val_score(clone(chosen), X, y, cv=3).mean()
+    assert search.best_score_ > max(0.9, unscaled)
+
+
+def test_progress_is_shown_on_stderr_when_asked_for(
+    community: Graph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(max_epochs=2).fit(community)
+    assert capsys.readouterr() == ("", "")
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    quick(max_epochs=2, verbose=True).fit(community)
+    shown = capsys.readouterr()
+    assert "epoch 2/2" in shown.err
+    assert shown.out == ""
+
+
+def test_an_interrupt_is_passed_on(community: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, calls = Grand.loss, []
+
+    def interrupted(self: Grand, *args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return loss(self, *args)
+
+    monkeypatch.setattr(Grand, "loss", interrupted)
+    model = quick()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(community)
+    with pytest.raises(NotFittedError):
+        model.predict()
+
+
+# Faults
+
+
+def test_faults_say_what_to_do(
+    fitted: GrandClassifier, community: Graph, blobs: tuple[np.ndarray, ...]
+) -> None:
+    X, _, few = blobs
+    faults: list[tuple[str, Any]] = [
+        ("requires y to be passed.*-1 where unknown", lambda: quick().fit(X)),
+        ("no node has a label", lambda: quick().fit(X, np.full(90, -1))),
+        ("at least two classes", lambda: quick().fit(X, np.where(few == 0, 0, -1))),
+        ("89 labels for 90 nodes", lambda: quick().fit(X, few[1:])),
+        ("Unknown label type: continuous", lambda: quick().fit(X, X[:, 0])),
+        (
+            r"shape \(89, 89\) for 90 rows of features",
+            lambda: quick().fit(X, few, graph=np.eye(89)),
+        ),
+        ("expected a square matrix", lambda: quick().fit(X, few, graph=[[0, 1], [2, 3], [4, 5]])),
+        (r"call fit\(graph\) with nothing else", lambda: quick().fit(community, few)),
+        ("1 features, but .* expecting 2 features", lambda: fitted.predict(X[:, :1])),
+        ("9 features a node; .* trained with 2", lambda: fitted.predict(community)),
+        ("graph= joins the rows of features", lambda: fitted.predict(graph=np.eye(3))),
+        (r"shape \(3, 3\) for 90 rows of features", lambda: fitted.predict(X, graph=np.eye(3))),
+        ("k is 0", lambda: quick(n_neighbors=0).fit(X, few)),
+        ("fraction 2", lambda: quick(validation_fraction=2).fit(X, few)),
+        ("Input X contains NaN", lambda: quick().fit(np.where(X > 5, np.nan, X), few)),
+        ("class_weight", lambda: quick(class_weight={"ant": 1.0}).fit(X, few)),
+        ("random_state is -1", lambda: quick(random_state=-1).fit(X, few)),
+    ]
+    for message, call in faults:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "save"])
+def test_an_unfitted_model_says_so(call: str, tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError, match="Call 'fit' with appropriate arguments"):
+        getattr(GrandClassifier(), call)(tmp_path if call == "save" else None)

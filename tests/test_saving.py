@@ -1,0 +1,326 @@
+"""A saved model comes back whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import grand.saving
+from grand.config import GrandConfig
+from grand.graph import Graph, Split
+from grand.method import Grand
+from grand.saving import ModelError, load_model, save_model
+from grand.training import train
+
+FILES = ("model.json", "weights.safetensors", "graph.safetensors")
+
+
+def trained(graph: Graph, config: GrandConfig, seed: int = 0) -> Grand:
+    method = Grand(config)
+    train(method, graph, seed=seed)
+    return method
+
+
+@pytest.fixture
+def saved(community: Graph, configure: Any, tmp_path: Path) -> Path:
+    save_model(tmp_path / "model", trained(community, configure()), community)
+    return tmp_path / "model"
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    """Rewrite parts of model.json, as a person might."""
+    document = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(document | changes))
+
+
+@pytest.mark.parametrize("scaling", ["row", "standard", "none"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "head", [{"head": "mlp"}, {"head": "mlp", "batch_norm": True}, {"head": "gcn"}, {"head": "gat"}]
+)
+def test_a_loaded_model_predicts_the_same_bits(
+    community: Graph,
+    configure: Any,
+    tmp_path: Path,
+    head: dict[str, Any],
+    sparse: bool,
+    scaling: str,
+) -> None:
+    features = sp.csr_array(community.features) if sparse else community.features
+    graph = Graph.from_scipy(
+        community.adjacency, features, community.labels, split=community.split, name="mine"
+    )
+    method = trained(graph, configure(feature_scaling=scaling, max_epochs=3, **head))
+    save_model(tmp_path, method, graph)
+
+    loaded = load_model(tmp_path)
+
+    rows = np.array([3, 0])
+    assert torch.equal(loaded.method.logits(), method.logits())
+    assert torch.equal(loaded.method.logits(rows=rows), method.logits(rows=rows))
+    assert torch.equal(loaded.method.logits(graph), method.logits(graph))
+    assert loaded.method.config == method.config
+
+
+def test_the_training_graph_comes_back_as_it_was(saved: Path, community: Graph) -> None:
+    graph = load_model(saved).graph
+
+    assert graph.fingerprint() == community.fingerprint()
+    assert graph.name == "community"
+    assert graph.class_names == community.class_names
+    assert graph.ids.tolist() == community.ids.tolist()
+    assert graph.split is not None
+    assert community.split is not None
+    for part in ("train", "val", "test"):
+        assert getattr(graph.split, part).tolist() == getattr(community.split, part).tolist()
+    assert graph.split.name == community.split.name
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["a", "b", "c", "ß"],
+        [7, -3, 2**62, 0],
+        [0.5, 1.0, 2.0, 3.0],
+        [False, True, 2, "3"],
+        [(0, 0), (0, 1), (1, ("x", 2.5)), 9],
+        [0.0, 1.0, 2.0, 3.0],
+        [3, 2, 1, 0],
+    ],
+)
+def test_node_ids_keep_value_and_type(ids: list[Any], configure: Any, tmp_path: Path) -> None:
+    graph = Graph.from_edges(
+        [(ids[0], ids[1]), (ids[2], ids[3])],
+        np.eye(4),
+        ["x", "y", None, None],
+        ids=ids,
+        split=Split([0, 1], [], []),
+    )
+    save_model(tmp_path, trained(graph, configure(max_epochs=1)), graph)
+
+    loaded = load_model(tmp_path).graph
+
+    assert [(type(i), i) for i in loaded.ids.tolist()] == [(type(i), i) for i in ids]
+    assert loaded.ids.dtype == graph.ids.dtype
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([3, 10, 11]),
+        np.array(["blue", "green", "ŕed"]),
+        np.array([0.25, 0.5, 1e300]),
+        np.array([1, 2, 200], dtype=np.uint8),
+        np.array(["a", "b", "c"], dtype=object),
+    ],
+)
+def test_classes_keep_value_and_type(
+    classes: np.ndarray, community: Graph, configure: Any, tmp_path: Path
+) -> None:
+    save_model(tmp_path, trained(community, configure(max_epochs=1)), community, classes=classes)
+
+    loaded = load_model(tmp_path).classes
+
+    assert loaded.dtype == classes.dtype
+    assert [(type(c), c) for c in loaded.tolist()] == [(type(c), c) for c in classes.tolist()]
+
+
+def test_boolean_classes_stay_boolean(configure: Any, tmp_path: Path) -> None:
+    graph = Graph.from_edges([(0, 1)], np.eye(2), [False, True], split=Split([0, 1], [], []))
+    method = trained(graph, configure(max_epochs=1))
+    save_model(tmp_path, method, graph, classes=np.array([False, True]))
+
+    assert load_model(tmp_path).classes.tolist() == [False, True]
+    assert load_model(tmp_path).classes.dtype == bool
+
+
+def test_without_classes_their_names_are_the_classes(saved: Path, community: Graph) -> None:
+    assert tuple(load_model(saved).classes.tolist()) == community.class_names
+
+
+def test_provenance_extra_and_versions_are_kept(
+    community: Graph, configure: Any, tmp_path: Path
+) -> None:
+    story, more = {"seed": 3, "preset": "paper"}, {"curve": [0.5, 0.25], "who": None}
+    method = trained(community, configure(max_epochs=1))
+    save_model(tmp_path, method, community, provenance=story, extra=more)
+
+    loaded = load_model(tmp_path)
+
+    assert (loaded.provenance, loaded.extra) == (story, more)
+    written = json.loads((tmp_path / "model.json").read_text())
+    assert written["versions"]["torch"] == torch.__version__
+    assert set(written["versions"]) == {"grand", "torch", "numpy", "python"}
+
+
+def test_a_model_is_replaced_by_saving_again(saved: Path, community: Graph, configure: Any) -> None:
+    other = trained(community, configure(hidden=4), seed=1)
+
+    save_model(saved, other, community)
+
+    assert torch.equal(load_model(saved).method.logits(), other.logits())
+    assert sorted(path.name for path in saved.iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("finished", [0, 1, 2])
+def test_a_save_that_is_cut_short_is_never_a_mix(
+    saved: Path, community: Graph, configure: Any, monkeypatch: pytest.MonkeyPatch, finished: int
+) -> None:
+    """The disk fills up after some of the three files were written over an older model."""
+    before = load_model(saved).method.logits()
+    other = trained(community.with_split(Split([0, 8, 16], [], [])), configure(), seed=5)
+    write, written = grand.saving.write_bytes, []
+
+    def failing(path: Path, data: bytes) -> None:
+        if len(written) == finished:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+        written.append(path)
+
+    monkeypatch.setattr(grand.saving, "write_bytes", failing)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(saved, other, community.with_split(None))
+
+    if finished == 0:
+        assert torch.equal(load_model(saved).method.logits(), before)
+    else:
+        with pytest.raises(ModelError, match=r"weights\.safetensors .* save the model again"):
+            load_model(saved)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+
+    with pytest.raises(ModelError, match=f"{name} does not exist; a saved model is a folder with"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_flipped_bit_is_found(saved: Path, name: str) -> None:
+    data = bytearray((saved / name).read_bytes())
+    data[-1] ^= 1
+    (saved / name).write_bytes(data)
+
+    with pytest.raises(ModelError, match=f"{name} is not the file that model.json"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": 1}', "\udcff", "null"])
+def test_a_damaged_description_is_named(saved: Path, text: str) -> None:
+    (saved / "model.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+
+    with pytest.raises(ModelError, match=r"model\.json"):
+        load_model(saved)
+
+
+def test_a_later_format_is_refused(saved: Path) -> None:
+    edit(saved, format=2)
+
+    with pytest.raises(ModelError, match=r"model\.json has format 2, and grand .* reads format 1"):
+        load_model(saved)
+
+
+def replace_tensors(folder: Path, name: str, **changes: np.ndarray) -> None:
+    """Replace tensors and vouch for them: what a hash cannot find."""
+    from hashlib import sha256
+
+    from safetensors import numpy as safetensors
+
+    data = safetensors.save(safetensors.load((folder / name).read_bytes()) | changes)
+    (folder / name).write_bytes(data)
+    document = json.loads((folder / "model.json").read_text())
+    edit(folder, sha256=document["sha256"] | {name: sha256(data).hexdigest()})
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "values"),
+    [
+        ("weights.safetensors", "head/weight1", np.zeros((2, 2), np.float32)),
+        ("weights.safetensors", "scaling/mean", np.zeros(2, np.float32)),
+        ("graph.safetensors", "labels", np.zeros(3, np.int64)),
+        ("graph.safetensors", "labels", np.full(26, 9)),
+        ("graph.safetensors", "features", np.full((26, 9), np.nan, np.float32)),
+        ("graph.safetensors", "adjacency/indices", np.full(400, 1000, np.int32)),
+        ("graph.safetensors", "split/train", np.array([99])),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(
+    saved: Path, name: str, tensor: str, values: np.ndarray
+) -> None:
+    replace_tensors(saved, name, **{tensor: values})
+
+    with pytest.raises(ModelError, match=f"{name} does not hold what it should"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("part", ["indices", "indptr"])
+@pytest.mark.parametrize("matrix", ["adjacency", "features"])
+def test_pointers_outside_a_matrix_are_refused(
+    matrix: str, part: str, community: Graph, configure: Any, tmp_path: Path
+) -> None:
+    """Reading where they point to would read someone else's memory."""
+    graph = Graph.from_scipy(
+        community.adjacency,
+        sp.csr_array(community.features),
+        community.labels,
+        split=community.split,
+    )
+    save_model(tmp_path, trained(graph, configure(max_epochs=1)), graph)
+    outside = getattr(getattr(graph, matrix), part).copy()
+    outside[1] = 10_000
+    replace_tensors(tmp_path, "graph.safetensors", **{f"{matrix}/{part}": outside})
+
+    with pytest.raises(ModelError, match=r"graph\.safetensors does not hold what it should"):
+        load_model(tmp_path)
+
+
+def test_an_unknown_configuration_key_is_refused(saved: Path) -> None:
+    config = json.loads((saved / "model.json").read_text())["config"]
+    edit(saved, config=config | {"tempreature": 0.5})
+
+    with pytest.raises(ModelError, match=r"model\.json .*did you mean 'temperature'"):
+        load_model(saved)
+
+
+def test_classes_that_do_not_match_the_graph_are_refused(saved: Path) -> None:
+    edit(saved, classes={"dtype": "<i8", "values": [1, 2]})
+
+    with pytest.raises(ModelError, match=r"model\.json lists 2 classes for 3 class names"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, b"bytes"])
+def test_what_json_cannot_hold_is_refused_before_anything_is_written(
+    saved: Path, community: Graph, configure: Any, value: Any
+) -> None:
+    method = trained(community, configure(max_epochs=1))
+
+    with pytest.raises(ModelError, match=r"model\.json cannot be written .* finite numbers"):
+        save_model(saved, method, community, extra={"value": value})
+
+    load_model(saved)
+
+
+def test_loading_does_not_unpickle(saved: Path, tmp_path: Path) -> None:
+    """A pickle that would leave a file behind, under every name the loader opens."""
+    import pickle
+
+    trace = tmp_path / "executed"
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return open, (str(trace), "w")
+
+    for name in FILES:
+        (saved / name).write_bytes(pickle.dumps(Payload()))
+
+    with pytest.raises(ModelError):
+        load_model(saved)
+    assert not trace.exists()
