@@ -105,7 +105,7 @@ patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attenti
         self,
         preset: str | None = None,
         *,
-        n_neighbors: int = 10,
+        n_neighbors: int = 5,
         validation_fraction: float | None = 0.2,
         class_weight: dict[Any, float] | str | None = None,
         random_state: int | np.random.RandomState | None = None,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from grand import __version__
 from grand.config import ConfigError
 from grand.curves import save_curves
 from grand.data import load_dataset
@@ -33,7 +31,7 @@ from grand.graph import Graph
 from grand.inputs import UNKNOWN
 from grand.method import Grand
 from grand.methods import Choice, make_method
-from grand.saving import save_model
+from grand.saving import save_model, versions
 from grand.training import Callback, Outcome, train
 
 
@@ -100,12 +98,7 @@ def _story(request: Request, graph: Graph, choice: Choice) -> dict[str, Any]:
         "config": choice.config,
         "seed": request.seed,
         "device": request.device,
-        "versions": {
-            "grand": __version__,
-            "torch": torch.__version__.partition("+")[0],
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
     }
 
 

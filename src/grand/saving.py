@@ -98,12 +98,7 @@ def save_model(
     numbered = graph.ids.dtype == positions.dtype and np.array_equal(graph.ids, positions)
     document = {
         "format": FORMAT,
-        "versions": {
-            "grand": grand.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
         "config": method.config.as_dict(),
         "classes": _described(np.array(graph.class_names) if classes is None else classes),
         "graph": {
@@ -155,6 +150,16 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     method = Grand(config, device=device)
     _read(folder / WEIGHTS, lambda: _restore(method, graph, weights))
     return SavedModel(method, graph, classes, document["provenance"], document["extra"])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result or a model depends on."""
+    return {
+        "grand": grand.__version__,
+        "torch": torch.__version__.partition("+")[0],
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _document(path: Path) -> dict[str, Any]:
