@@ -182,6 +182,7 @@ def checkpoint() -> Checkpoint:
     weights = {"weight": torch.randn(3, 2, generator=generator), "count": torch.tensor(7)}
     moments = {"step": torch.tensor(4.0), "exp_avg": torch.randn(3, 2, generator=generator)}
     return Checkpoint(
+        seed=7,
         phase=1,
         epoch=4,
         progress={"best_loss": 0.1 + 0.2, "least_loss": float("inf"), "waited": 2},
@@ -270,6 +271,20 @@ def test_the_loop_refuses_a_broken_checkpoint_and_leaves_it(
     with pytest.raises(CheckpointError, match=r"run\.safetensors is not a checkpoint"):
         train(Grand(configure()), community, checkpoint=path)
     assert path.read_bytes() == b"garbage"
+
+
+def test_the_loop_refuses_the_checkpoint_of_another_run(
+    community: Graph, configure: Configure, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    train(Grand(configure(max_epochs=2)), community, seed=1, checkpoint=path)
+    before = path.read_bytes()
+
+    with pytest.raises(CheckpointError, match="seed 1, this one has 2"):
+        train(Grand(configure(max_epochs=2)), community, seed=2, checkpoint=path)
+    with pytest.raises(CheckpointError, match="another method or graph"):
+        train(Grand(configure(max_epochs=2, hidden=5)), community, seed=1, checkpoint=path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("function", ["replace", "fsync"])

@@ -295,6 +295,10 @@ def follow(stopping: Stopping, losses: list[float], accuracies: list[float]) -> 
         ("loss", [1.0, 1.0, 1.0, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4, 0.5], 3, 1),
         ("loss", [1.0, 1.1, 0.9, 1.0, 1.0], [0.5, 0.5, 0.5, 0.9, 0.9], 5, 3),
         ("loss", [1.0, 2.0, 0.5, 2.0, 0.4], [0.5, 0.5, 0.5, 0.5, 0.5], 5, 5),
+        # By accuracy: the latest of the highest is kept, whatever its loss; loss renews too.
+        ("accuracy", [1.0, 2.0, 3.0, 3.0, 3.0], [0.5, 0.9, 0.9, 0.8, 0.8], 5, 3),
+        ("accuracy", [1.0, 0.9, 0.8, 0.9, 0.9], [0.5, 0.4, 0.4, 0.4, 0.9], 5, 5),
+        ("accuracy", [1.0, 0.9, 0.9, 1.0, 1.0], [0.5, 0.4, 0.4, 0.4, 0.4], 5, 1),
         # Never stopping keeps the last.
         ("never", [1.0, 2.0, 3.0, 4.0, 5.0], [0.9, 0.1, 0.1, 0.1, 0.1], 5, 5),
     ],
@@ -308,7 +312,7 @@ def test_stopping_rules(
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=40),
     st.integers(1, 5),
-    st.sampled_from(["loss", "loss-or-accuracy"]),
+    st.sampled_from(["loss", "loss-or-accuracy", "accuracy"]),
 )
 def test_stopping_rules_on_any_sequence(
     validations: list[tuple[int, int]], patience: int, rule: str
@@ -329,8 +333,9 @@ def test_stopping_rules_on_any_sequence(
         end for end in range(patience, len(losses) + 1) if not any(renewed[end - patience : end])
     ]
     epochs = min(stops, default=len(losses))
-    least = min(losses[:epochs])
-    wanted = [at for at, loss in enumerate(losses[:epochs], start=1) if loss == least]
+    scores = accuracies if rule == "accuracy" else [-loss for loss in losses]
+    best = max(scores[:epochs])
+    wanted = [at for at, score in enumerate(scores[:epochs], start=1) if score == best]
     kept = wanted[0] if rule == "loss" else wanted[-1]
     assert follow(Stopping(rule, patience), losses, accuracies) == (epochs, kept)
 

@@ -26,6 +26,7 @@ class CheckpointError(RuntimeError):
 class Checkpoint:
     """Where a run stands: position, weights, optimiser, best weights and history."""
 
+    seed: int
     phase: int
     epoch: int
     progress: dict[str, Any]
@@ -45,6 +46,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     for index, slot in slots.items():
         tensors |= {f"optimiser/{index}/{name}": value for name, value in slot.items()}
     position = {
+        "seed": checkpoint.seed,
         "phase": checkpoint.phase,
         "epoch": checkpoint.epoch,
         "progress": checkpoint.progress,
@@ -80,6 +82,7 @@ def _assemble(position: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Che
             _, index, slot = name.split("/", 2)
             slots.setdefault(int(index), {})[slot] = value
     return Checkpoint(
+        seed=position["seed"],
         phase=position["phase"],
         epoch=position["epoch"],
         progress=position["progress"],

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from grand.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from grand.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from grand.graph import Graph, Split
 from grand.randomness import Stream
 
@@ -158,7 +158,7 @@ def train(
     stream = Stream(seed)
     with stream.at("prepare").torch_global():
         method.prepare(graph, split, stream.at("initialisation"))
-    run = _Run(method, graph, split, callbacks, checkpoint, checkpoint_every)
+    run = _Run(method, graph, split, seed, callbacks, checkpoint, checkpoint_every)
     try:
         for number, phase in enumerate(method.phases()):
             run.phase(number, phase, stream.at("phase", number))
@@ -179,11 +179,12 @@ class _Run:
         method: Method,
         graph: Graph,
         split: Split,
+        seed: int,
         callbacks: Sequence[Callback],
         checkpoint: Path | None,
         checkpoint_every: float,
     ) -> None:
-        self.method, self.callbacks = method, callbacks
+        self.method, self.seed, self.callbacks = method, seed, callbacks
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.watched = np.concatenate([split.train, split.val])
         self.targets = torch.from_numpy(graph.labels[self.watched])
@@ -191,6 +192,11 @@ class _Run:
         self.outcome = Outcome()
         self.best_state: State | None = None
         self.resumed = read_checkpoint(checkpoint) if checkpoint else None
+        if self.resumed and self.resumed.seed != seed:
+            raise CheckpointError(
+                f"{checkpoint} is of a run with seed {self.resumed.seed}, this one has {seed}; "
+                "give it a path of its own"
+            )
         spent = self.resumed.seconds if self.resumed else 0.0
         self.started = time.perf_counter() - spent
 
@@ -208,8 +214,7 @@ class _Run:
         progress = Progress(phase.stopping)
         epoch = 0
         if saved and number == saved.phase:
-            self.method.load_state(saved.state)
-            phase.optimiser.load_state_dict(saved.optimiser)
+            self.load(saved, phase)
             self.best_state = saved.best_state
             progress = Progress(phase.stopping, **saved.progress)
             self.outcome.history = saved.history
@@ -232,6 +237,17 @@ class _Run:
                 last_write = time.monotonic()
         if self.best_state is not None:
             self.method.load_state(self.best_state)
+
+    def load(self, saved: Checkpoint, phase: Phase) -> None:
+        """Take over the weights and the optimiser of a checkpoint."""
+        try:
+            self.method.load_state(saved.state)
+            phase.optimiser.load_state_dict(saved.optimiser)
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.checkpoint} is of another method or graph ({error}); give this run a path "
+                "of its own"
+            ) from error
 
     def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         """Take an epoch's steps, validate, and return its line of the history."""
@@ -270,6 +286,7 @@ class _Run:
         write_checkpoint(
             self.checkpoint,
             Checkpoint(
+                seed=self.seed,
                 phase=number,
                 epoch=epoch,
                 progress=progress.marks(),
