@@ -94,9 +94,6 @@ class Grand(Method):
                 f"the graph has {features.shape[1]:,} features a node; the model was trained with "
                 f"{self.num_features:,}; use the same columns in the same order"
             )
-        if sp.issparse(features) and self.scaling.mean is not None:
-            # Dense features were centred in training; these have to be too.
-            features = features.toarray()
         scaled = self.scaling.apply(features)
         operator = SparseMatrix.from_scipy(normalise(adjacency, attachments), self.device)
         if sp.issparse(scaled) and self.head.commutes:

@@ -208,10 +208,9 @@ def _fill_folder(
         )
     if isinstance(choice.method, Grand):
         story = {key: result[key] for key in ("dataset", "split", "preset", "method", "seed")}
-        history = [{k: v for k, v in line.items() if v == v} for line in outcome.history]
         extra = {
-            "history": history,
-            "validation_history": history if len(graph.split.val) else [],
+            "history": outcome.measured,
+            "validation_history": outcome.measured if len(graph.split.val) else [],
             "best_epoch": outcome.best_epoch,
         }
         save_model(out / "model", choice.method, graph, provenance=story, extra=extra)

@@ -57,10 +57,13 @@ class FeatureScaling:
             return np.divide(features, sums, out=np.empty_like(features), casting="same_kind")
         if self.kind == "standard":
             assert self.deviation is not None
+            if self.mean is not None:
+                # The training features were dense and centred; sparse ones have to be too.
+                dense = features.toarray() if sp.issparse(features) else features
+                return (dense - self.mean) / self.deviation
             if sp.issparse(features):
                 return sp.csr_array(
                     features @ sp.diags_array(1.0 / self.deviation), dtype=np.float32
                 )
-            dense = features if self.mean is None else features - self.mean
-            return dense / self.deviation
+            return features / self.deviation
         return features

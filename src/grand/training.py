@@ -112,6 +112,11 @@ class Outcome:
         """The history of the epoch whose weights were kept."""
         return self.history[self.best_epoch - 1] if self.history else {}
 
+    @property
+    def measured(self) -> list[dict[str, float]]:
+        """The history without what was not measured (NaN), so that it holds numbers only."""
+        return [{k: v for k, v in line.items() if v == v} for line in self.history]
+
 
 class Callback(Protocol):
     """Watches training; told of every epoch after it is over."""
