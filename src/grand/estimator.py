@@ -95,7 +95,7 @@ patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attenti
     >>> few = np.where(np.arange(len(y)) % 12 == 0, y, -1)  # fifteen labels of 178
     >>> model = GrandClassifier(max_epochs=50, random_state=0).fit(X, few)
     >>> round(model.score(X, y), 2)
-    0.96
+    0.97
     """
 
     preset_: str | None
@@ -105,7 +105,7 @@ patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attenti
         self,
         preset: str | None = None,
         *,
-        n_neighbors: int = 5,
+        n_neighbors: int = 10,
         validation_fraction: float | None = 0.2,
         class_weight: dict[Any, float] | str | None = None,
         random_state: int | np.random.RandomState | None = None,

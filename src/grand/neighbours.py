@@ -14,15 +14,16 @@ from grand.inputs import GraphError, to_nodes
 def nearest_neighbour_graph(features: Any, k: int) -> sp.csr_array:
     """Join every row to its ``k`` nearest other rows (Euclidean), to all if there are fewer.
 
-    The graph is the union of both directions: a row has at least ``k`` neighbours, and a popular
-    one has more.
+    An edge weighs exp(-d² / σᵢσⱼ), where d is its length and σ the distance from a row to its
+    k-th neighbour: near means near for where one is (local scaling, Zelnik-Manor and Perona 2004),
+    so that dense and thin regions are joined alike. The graph is the union of both directions.
 
     Examples
     --------
-    >>> nearest_neighbour_graph([[0.0], [1.0], [5.0]], k=1).toarray().astype(int)
-    array([[0, 1, 0],
-           [1, 0, 1],
-           [0, 1, 0]])
+    >>> nearest_neighbour_graph([[0.0], [1.0], [3.0]], k=1).toarray().round(2)
+    array([[0.  , 0.37, 0.  ],
+           [0.37, 0.  , 0.14],
+           [0.  , 0.14, 0.  ]], dtype=float32)
     """
     _check(k)
     matrix, _ = to_nodes(features)
@@ -31,17 +32,19 @@ def nearest_neighbour_graph(features: Any, k: int) -> sp.csr_array:
         return sp.csr_array((1, 1), dtype=np.float32)
     # Asked for no rows in particular, scikit-learn leaves each row out of its own neighbours;
     # copies of it stay in.
-    directed = NearestNeighbors(n_neighbors=min(k, others)).fit(matrix).kneighbors_graph()
+    distances, nearest = NearestNeighbors(n_neighbors=min(k, others)).fit(matrix).kneighbors()
+    reach = _reach(distances, distances)
+    directed = _edges(distances, nearest, reach, reach)
     return sp.csr_array(directed.maximum(directed.T), dtype=np.float32)
 
 
 def attach(new: Any, training: Any, k: int) -> sp.csr_array:
-    """Join each new row to its ``k`` nearest training rows (new × training).
+    """Join each new row to its ``k`` nearest training rows (new × training), weighted likewise.
 
     Examples
     --------
-    >>> attach([[0.9]], [[0.0], [1.0], [5.0]], k=2).toarray().astype(int)
-    array([[1, 1, 0]])
+    >>> attach([[0.5]], [[0.0], [1.0], [3.0]], k=2).toarray().round(2)
+    array([[0.85, 0.78, 0.  ]], dtype=float32)
     """
     _check(k)
     (rows, _), (known, _) = to_nodes(new), to_nodes(training)
@@ -50,8 +53,31 @@ def attach(new: Any, training: Any, k: int) -> sp.csr_array:
             f"new nodes have {rows.shape[1]:,} features, training nodes {known.shape[1]:,}; "
             "give both the same columns"
         )
-    index = NearestNeighbors(n_neighbors=min(k, known.shape[0])).fit(known)
-    return sp.csr_array(index.kneighbors_graph(rows), dtype=np.float32)
+    if known.shape[0] == 1:
+        return sp.csr_array(np.ones((rows.shape[0], 1), dtype=np.float32))
+    index = NearestNeighbors(n_neighbors=min(k, known.shape[0] - 1)).fit(known)
+    between = index.kneighbors()[0]
+    distances, nearest = index.kneighbors(rows, n_neighbors=min(k, known.shape[0]))
+    return _edges(distances, nearest, _reach(distances, between), _reach(between, between))
+
+
+def _reach(distances: np.ndarray, between: np.ndarray) -> np.ndarray:
+    """Return σ of every row; ``between`` are the distances that tell what is usual."""
+    # A row with k copies would have a reach of 0, and be cut off from all but its copies.
+    usual = np.median(between[:, -1]) or 1.0
+    return np.maximum(distances[:, -1], 0.1 * usual)
+
+
+def _edges(
+    distances: np.ndarray, nearest: np.ndarray, reach: np.ndarray, their_reach: np.ndarray
+) -> sp.csr_array:
+    """Return the weighted edges from every row to its nearest."""
+    exponent = distances**2 / (reach[:, None] * their_reach[nearest])
+    # An edge stays an edge, however long: float32 ends below exp(-87).
+    weights = np.exp(-np.minimum(exponent, 80.0)).astype(np.float32)
+    starts = np.arange(len(nearest) + 1) * nearest.shape[1]
+    shape = (len(nearest), len(their_reach))
+    return sp.csr_array((weights.ravel(), nearest.ravel(), starts), shape=shape)
 
 
 def _check(k: int) -> None:

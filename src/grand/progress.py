@@ -58,7 +58,7 @@ class ProgressBar:
         shown = self._line(record, phase, pace * (phase.max_epochs - epoch))
         self.bar.update(self.task, total=phase.max_epochs, completed=epoch, shown=shown)
         if not self.console.is_terminal and now - self.last_line >= 10:
-            self.console.print(f"{self.title}: {shown}", highlight=False)
+            self.console.print(f"{self.title}: {shown}", highlight=False, soft_wrap=True)
             self.last_line = now
 
     def _line(self, record: dict[str, float], phase: Phase, left: float) -> str:
