@@ -228,6 +228,13 @@ def test_help_explains_every_option() -> None:
         assert len(words) >= 4, f"{option} has no help: {line}"
 
 
+def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, errors = grand(capsys=capsys)
+    assert code == 2
+    assert "datasets" in printed + errors
+    assert "grand: " not in errors
+
+
 def test_help_does_not_wait_for_torch() -> None:
     """A person who asks for help gets it at once."""
     program = (

@@ -51,7 +51,12 @@ def train(
         "digits"
     ),
     method: Annotated[
-        str, typer.Option(help="grand, or a variant such as grand-no-cr; a wrong name lists all.")
+        str,
+        typer.Option(
+            help="grand; with another perturbation grand-dropout, grand-dropedge; with another "
+            "head grand-gcn, grand-gat; without a part grand-no-cr, grand-no-mdn, "
+            "grand-no-sharpening, grand-no-cr-dn."
+        ),
     ] = "grand",
     preset: Annotated[
         str | None,
@@ -165,7 +170,9 @@ def _run(arguments: list[str]) -> int:
         return app(arguments, prog_name="grand", standalone_mode=False) or 0
     except typer.TyperException as error:
         # Words on the command line that make no sense; typer's own text names the option.
-        return _fail(error.format_message(), USAGE_ERROR)
+        # Called with no words at all, it has printed the help and has no text.
+        message = error.format_message()
+        return _fail(message, USAGE_ERROR) if message.strip() else USAGE_ERROR
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted before anything was learnt; nothing was kept", WORK_ERROR)
     except ValueError as error:
