@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -236,21 +237,29 @@ def _print_result(result: dict[str, Any]) -> None:
 
 
 def _next_steps(result: dict[str, Any]) -> str:
+    grand, python = _typed("grand"), _typed("python")
+    dataset, folder = result["dataset"], result["out"]
     lines = ["", "[bold]Try next[/]"]
-    if result["out"]:
-        folder = result["out"]
+    if folder:
+        load = f"from grand import GrandClassifier as G; print(G.load('{folder}/model').predict())"
         lines.append(f"  look at {folder}/curves.png and {folder}/predictions.csv")
-        lines.append(
-            f'  python -c "from grand import GrandClassifier as G; '
-            f"print(G.load('{folder}/model').predict_proba()[:3])\""
-        )
+        lines.append(f'  {python} -c "{load}"')
     else:
-        lines.append(f"  grand train {result['dataset']} --out runs/first   keep model and curves")
-    if result["dataset"] == "digits":
-        lines.append("  grand train citeseer                  the paper's benchmark, fetched once")
-    lines.append(f"  grand train {result['dataset']} --method grand-no-cr   an ablation")
-    lines.append(f"  grand train {result['dataset']} --set order=2 --seed 1   another setting")
+        lines.append(f"  {grand} train {dataset} --out runs/first   keep model, curves, history")
+    if dataset == "digits":
+        lines.append(f"  {grand} train citeseer   the paper's benchmark, fetched once")
+    lines.append(f"  {grand} train {dataset} --method grand-no-cr   an ablation")
+    lines.append(f"  {grand} train {dataset} --set order=2 --seed 1   another setting")
     return "\n".join(lines)
+
+
+def _typed(program: str) -> str:
+    """Return what a person has to type to run a program of this environment."""
+    ours = Path(sys.executable).parent / program
+    found = shutil.which(program)
+    if found is None or Path(found).parent != ours.parent:
+        return os.path.relpath(ours)
+    return program
 
 
 def _interruption(result: dict[str, Any]) -> str:
