@@ -16,7 +16,7 @@ from grand.training import train
 DESCRIBED: dict[str, dict[str, Any]] = {
     "grand": {},
     "grand-dropout": {"perturbation": "dropout"},
-    "grand-dropedge": {"perturbation": "dropedge"},
+    "grand-dropedge": {"perturbation": "dropedge", "mask_scaling": "training"},
     "grand-gcn": {"head": "gcn"},
     "grand-gat": {"head": "gat", "hidden": 64, "batch_norm": False},
     "grand-no-cr": {"consistency_weight": 0.0},

@@ -15,7 +15,9 @@ GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "grand": {},
         "grand-dropout": {"perturbation": "dropout"},
-        "grand-dropedge": {"perturbation": "dropedge"},
+        # The authors' code for it (github.com/wzfhaha/grand_dropedge) scales in training, never at
+        # inference, unlike their DropNode; 52 % instead of 75 on Citeseer the other way round.
+        "grand-dropedge": {"perturbation": "dropedge", "mask_scaling": "training"},
         "grand-gcn": {"head": "gcn"},
         # Eight heads of eight units, the paper's GAT; its attention layers have no batch norm.
         "grand-gat": {"head": "gat", "hidden": 64, "attention_heads": 8, "batch_norm": False},
