@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from grand.data import DataError, load_dataset
@@ -45,9 +44,7 @@ def test_pubmed_trains() -> None:
     assert (graph.num_nodes, graph.num_edges) == (19_717, 44_324)
     result = run(Request("pubmed", preset="official", seed=0, changes={"max_epochs": 4}))
     assert result["epochs"] == 4
-    majority = np.bincount(graph.labels).max() / graph.num_nodes
-    assert np.isfinite(result["val_loss"])
-    assert result["val_loss"] < 2.0, f"four epochs already diverge (majority is {majority:.2f})"
+    assert result["val_loss"] < 2.0, "four epochs already diverge"
 
 
 def test_sparse_features_stay_sparse_on_coauthor_physics() -> None:
