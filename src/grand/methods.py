@@ -16,7 +16,8 @@ GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "grand": {},
         "grand-dropout": {"perturbation": "dropout"},
         # The authors' code for it (github.com/wzfhaha/grand_dropedge) scales in training, never at
-        # inference, unlike their DropNode; 52 % instead of 75 on Citeseer the other way round.
+        # inference, unlike their DropNode; the other way round Citeseer drops from 75 to 52 and 33
+        # (seeds 0, 1).
         "grand-dropedge": {"perturbation": "dropedge", "mask_scaling": "training"},
         "grand-gcn": {"head": "gcn"},
         # Eight heads of eight units, the paper's GAT; its attention layers have no batch norm.

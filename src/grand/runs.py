@@ -227,6 +227,7 @@ def _fill_folder(
 def _check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
+    # A name torch does not know, a build without the device, and a backend without the operation.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(
             f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); use 'cpu'"
