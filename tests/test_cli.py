@@ -90,6 +90,11 @@ def test_same_seed_same_result(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--set", "order=two"], "whole number"),
         (["train", "--seed", "-1"], "seed"),
         (["train", "--resume"], "--out"),
+        (["train", "--jobs", "2"], "add --seeds"),
+        (["train", "--seeds", "0"], "--seeds"),
+        (["train", "--seeds", "2", "--jobs", "0"], "--jobs"),
+        (["train", "--seeds", "2", "--set", "temprature=0.3"], "did you mean 'temperature'"),
+        (["train", "--seeds", "2", "--resume"], "--out"),
         (["train", "--device", "warp"], "cpu"),
         (["train", "--sed", "1"], "--seed"),
         (["datasets", "info", "core"], "cora"),
@@ -197,6 +202,41 @@ def test_interruption_keeps_the_best_model_and_says_so(tmp_path: Path) -> None:
     assert json.loads(resumed.stdout)["epochs"] == 150
 
 
+def test_ctrl_c_ends_all_seeds_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """On a terminal it reaches every process: all end, quietly, and nothing is left over."""
+    out, scratch = tmp_path / "seeds", tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "grand", "train", "digits", "--seeds", "3", "--jobs", "1"]
+    command += ["--out", str(out), "--checkpoint-every", "0", "--set", "max_epochs=100000"]
+    process = subprocess.Popen(
+        [*command, "--set", "patience=100000", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
+        start_new_session=True,
+    )
+    checkpoint = out / "seed-0" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 60
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pressed = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert time.monotonic() - pressed < 10
+    assert process.returncode == 1
+    assert one_line(errors) == (
+        "Interrupted: 0 of 3 seeds are done. The same command with --resume goes on."
+    )
+    summary = json.loads(one_line(printed))
+    assert (summary["n"], summary["mean"], summary["runs"]) == (0, None, [])
+    assert [failure["error"] for failure in summary["failed"]] == ["interrupted"] * 3
+    assert list(scratch.iterdir()) == []
+    written = checkpoint.stat().st_mtime_ns
+    time.sleep(0.5)
+    assert checkpoint.stat().st_mtime_ns == written, "a worker went on"
+
+
 def test_datasets_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, _ = grand("datasets", "list", "--json", capsys=capsys)
     names = [entry["name"] for entry in json.loads(one_line(printed))["datasets"]]
@@ -222,10 +262,10 @@ def test_help_explains_every_option() -> None:
         timeout=60,
     ).stdout
     for option in (
-        "--method --preset --seed --split-seed --set --device --out --resume --checkpoint-every "
-        "--json"
+        "--method --preset --seed --seeds --jobs --split-seed --set --device --out --resume "
+        "--checkpoint-every --json"
     ).split():
-        line = next(line for line in shown.splitlines() if option in line)
+        line = next(line for line in shown.splitlines() if f"{option} " in line)
         words = line.split(option, 1)[1].split()
         assert len(words) >= 4, f"{option} has no help: {line}"
 

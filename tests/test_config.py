@@ -58,10 +58,24 @@ def test_paper_and_official_differ_in_what_is_known_to_differ() -> None:
             assert keys == values
 
 
+def test_fast_commutes_on_every_dataset_and_changes_only_what_it_must() -> None:
+    places = {"input_dropout_on", "input_norm"}
+    retuned = {"input_dropout", "hidden_dropout", "consistency_weight"}
+    for dataset in DATASETS:
+        fast, official = preset("fast", dataset)[1], preset("official", dataset)[1]
+        assert fast.input_dropout_on != "propagated"
+        assert fast.input_norm == "fixed"
+        both = fast.as_dict().items(), official.as_dict().items()
+        assert dict(both[0] - both[1]).keys() <= places | retuned
+
+
 def test_every_preset_in_the_file_loads_and_is_listed() -> None:
     text = resources.files("grand").joinpath("presets.yaml").read_text(encoding="utf-8")
     table = yaml.safe_load(text)
-    assert set(table) == {"datasets", "fidelities", "default"}
+    assert set(table) == {"datasets", "fidelities", "adjustments", "default"}
+    assert set(table["adjustments"]) <= set(table["fidelities"])
+    for adjusted in table["adjustments"].values():
+        assert set(adjusted) <= set(table["datasets"])
     assert preset_names() == [*table["fidelities"], "default"]
     for name in table["fidelities"]:
         for dataset in table["datasets"]:

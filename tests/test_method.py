@@ -75,7 +75,6 @@ def oracle_step(
     operator = oracles.normalised(graph.adjacency.toarray())
     rate = config.drop_rate
     scale = 1 / (1 - rate) if config.mask_scaling == "training" else 1.0
-    exchanged = config.input_dropout == 0 and not config.batch_norm
     views = []
     for s in range(config.augmentations):
         own = stream.at("augmentation", s)
@@ -86,7 +85,7 @@ def oracle_step(
         elif config.perturbation == "dropedge":
             kept = keep_mask(address, (int(np.count_nonzero(operator)),), rate)
             propagates = scale * oracles.drop_stored(operator, kept)
-        elif sparse and exchanged:
+        elif sparse:
             kept = keep_mask(address, (int(np.count_nonzero(features)),), rate)
             seen = scale * oracles.drop_stored(features, kept)
         else:

@@ -33,9 +33,9 @@ def features(request: pytest.FixtureRequest, community: Graph) -> Features:
 
 def seen(view: Augmentation, features: Features) -> np.ndarray:
     """The features as propagation will see them."""
-    masked = view.mask_elements(features)
+    masked = view.mask_entries(features)
     dense = masked.to_dense() if isinstance(masked, SparseMatrix) else masked
-    return view.mask_rows(dense).double().numpy()
+    return view.mask_nodes(dense).double().numpy()
 
 
 def standardised(mean: np.ndarray, expected: np.ndarray, kept_value: np.ndarray) -> float:

@@ -192,7 +192,20 @@ def test_a_matrix_with_unsorted_entries_is_read_right() -> None:
     assert matrix.reweighted(factors).transpose.to_dense().T.tolist() == expected
 
 
-def test_a_transposed_view_cannot_be_reweighted() -> None:
-    matrix = SparseMatrix.from_scipy(sp.csr_array(np.eye(2)))
-    with pytest.raises(ValueError, match="reweight, then transpose"):
-        matrix.transpose.reweighted(2.0)
+def test_a_transpose_can_be_reweighted_too() -> None:
+    dense = np.array([[1.0, 2.0, 0.0], [0.0, 3.0, 4.0]])
+    matrix = SparseMatrix.from_scipy(sp.csr_array(dense)).transpose
+    factors = torch.tensor([10.0, 1.0, 100.0, 1.0])  # by row of the transpose: 1, 2, 3, 4
+    made = matrix.reweighted(factors)
+    assert made.to_dense().tolist() == [[10.0, 0.0], [2.0, 300.0], [0.0, 4.0]]
+    assert made.transpose.to_dense().tolist() == [[10.0, 2.0, 0.0], [0.0, 300.0, 4.0]]
+
+
+def test_a_symmetric_matrix_is_kept_once_and_reweighted_it_no_longer_is() -> None:
+    dense = np.array([[0.5, 2.0], [2.0, 0.0]])
+    matrix = SparseMatrix.from_scipy(sp.csr_array(dense), symmetric=True)
+    assert matrix.backward is matrix.forward
+    assert matrix.reweighted(2.0).backward.to_dense().tolist() == (2 * dense).tolist()
+    dropped = matrix.reweighted(torch.tensor([1.0, 0.0, 1.0]))
+    assert dropped.to_dense().tolist() == [[0.5, 0.0], [2.0, 0.0]]
+    assert dropped.transpose.to_dense().tolist() == [[0.5, 2.0], [0.0, 0.0]]

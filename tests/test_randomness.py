@@ -101,10 +101,12 @@ def test_masks_of_neighbouring_addresses_are_independent(rate: float) -> None:
             assert abs(np.mean(one * other)) < bound
 
 
-def test_the_shape_of_a_mask_does_not_change_its_bits() -> None:
-    stream = Stream(9)
-    flat = keep_mask(stream, (60,), 0.37)
-    np.testing.assert_array_equal(keep_mask(stream, (5, 12), 0.37), flat.reshape(5, 12))
+def test_a_wider_mask_begins_with_the_narrower_one() -> None:
+    """Up to a word, each row takes the same bits however many of them count."""
+    wide = keep_mask(Stream(9), (5, 64), 0.37)
+    for columns in (1, 12, 63):
+        narrow = keep_mask(Stream(9), (5, columns), 0.37)
+        np.testing.assert_array_equal(narrow, wide[:, :columns])
 
 
 def test_dropout_of_several_views_is_the_dropout_of_each() -> None:

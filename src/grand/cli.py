@@ -11,13 +11,16 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from grand import __version__
+
+if TYPE_CHECKING:
+    from grand.runs import Request
 
 USAGE_ERROR = 2
 WORK_ERROR = 1
@@ -62,13 +65,21 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="official, paper or default. Without it: official where the dataset has one, "
-            "else default."
+            help="official, fast, paper or default. Without it: official where the dataset has "
+            "one, else default."
         ),
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Weights, masks and everything random follow from it.")
     ] = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Train so many seeds, from --seed on; report mean and spread."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seeds at a time, each on one core. Without it: all cores."),
+    ] = None,
     split_seed: Annotated[
         int, typer.Option(min=0, help="Draws the split of datasets that have no published one.")
     ] = 0,
@@ -83,7 +94,10 @@ def train(
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")] = "cpu",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for model, predictions, curves, history and checkpoints."),
+        typer.Option(
+            help="Folder for model, predictions, curves, history and checkpoints; with --seeds, "
+            "one such folder a seed."
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, to the same bits.")
@@ -100,8 +114,13 @@ def train(
 
     if resume and out is None:
         raise ConfigError("--resume needs the folder of the run: add --out DIR")
+    if jobs is not None and seeds is None:
+        raise ConfigError("--jobs says how many seeds to train at a time: add --seeds N")
     request = Request(dataset, method, preset, seed, split_seed, _changes(set_ or []), device)
     console = Console(stderr=True)
+    if seeds is not None:
+        _train_seeds(request, seeds, jobs, out, resume, checkpoint_every, as_json, console)
+        return
     with ProgressBar(f"{method} on {dataset}", console) as bar:
         result = run(
             request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
@@ -112,6 +131,44 @@ def train(
         print(json.dumps(result))
     else:
         _print_result(result)
+
+
+def _train_seeds(
+    request: Request,
+    seeds: int,
+    jobs: int | None,
+    out: Path | None,
+    resume: bool,
+    checkpoint_every: float,
+    as_json: bool,
+    console: Console,
+) -> None:
+    from grand.experiments.engines import cores, usable_jobs
+    from grand.experiments.seeds import run_seeds
+    from grand.experiments.tables import print_failures, print_seeds
+    from grand.progress import SeedsBar
+
+    if jobs is not None and jobs > cores():
+        notice = f"--jobs {jobs} lowered to {cores()}, the cores that this process may use"
+        console.print(notice, style="yellow", highlight=False, soft_wrap=True)
+    jobs = usable_jobs(jobs, seeds)
+    with SeedsBar(f"{request.method} on {request.dataset}", seeds, jobs, console) as bar:
+        summary = run_seeds(
+            request,
+            seeds,
+            jobs=jobs,
+            out=out,
+            resume=resume,
+            watchers=[bar],
+            checkpoint_every=checkpoint_every,
+        )
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        print_seeds(summary, out, Console(highlight=False))
+    print_failures(summary, out, console)
+    if summary["failed"]:
+        raise typer.Exit(WORK_ERROR)
 
 
 @datasets_app.command("list")
@@ -155,6 +212,39 @@ def get_dataset(
     from grand.data import fetch
 
     _print_description(fetch(name), as_json)
+
+
+@app.command()
+def bench(
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS", help="Some of epoch,propagation,scaling,accuracy; commas between."
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also graphs of up to a million nodes, and accuracy.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("bench"),
+    as_json: AsJson = False,
+) -> None:
+    """Time GRAND against a naive GRAND and PyTorch Geometric, side by side."""
+    from grand.bench import picture, report, suite
+    from grand.files import write_json
+
+    parts = None if only is None else [part.strip() for part in only.split(",")]
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True, highlight=False)
+    with console.status("preparing") as status:
+        announce = status.update if console.is_terminal else console.print
+        result = suite.run(parts, full=full, announce=announce)
+    write_json(out / "bench.json", result)
+    drawn = picture.save_picture(out / "bench.png", result)
+    if as_json:
+        print(json.dumps(result))
+        return
+    report.print_report(result, Console(highlight=False))
+    print(f"saved in {out / 'bench.json'}" + (f" and {out / 'bench.png'}" if drawn else ""))
 
 
 def main() -> None:
@@ -250,6 +340,7 @@ def _next_steps(result: dict[str, Any]) -> str:
         lines.append(f"  {grand} train citeseer   the paper's benchmark, fetched once")
     lines.append(f"  {grand} train {dataset} --method grand-no-cr   an ablation")
     lines.append(f"  {grand} train {dataset} --set order=2 --seed 1   another setting")
+    lines.append(f"  {grand} train {dataset} --seeds 5   mean and spread over seeds, on all cores")
     return "\n".join(lines)
 
 

@@ -42,6 +42,10 @@ class GrandConfig:
     hidden : width of the hidden layer
     batch_norm : normalise the inputs of both layers
     input_dropout, hidden_dropout : dropout rates inside the head
+    input_dropout_on : ``"propagated"`` features, as the paper has it, or raw features before
+        propagation, their ``"columns"`` (whole features) or ``"entries"``, which is far cheaper
+    input_norm : with ``batch_norm``, the statistics of the first layer's: ``"batch"``, or
+        ``"fixed"`` ones of the unperturbed propagated features, which is far cheaper
     learning_rate, weight_decay : of Adam; the decay is coupled, and on every parameter
     patience : epochs without progress before training stops
     max_epochs : epochs at most; exactly this many where nothing can validate
@@ -74,6 +78,8 @@ class GrandConfig:
     reduction: str
     stopping: str
     attention_heads: int = 8
+    input_dropout_on: str = "propagated"
+    input_norm: str = "batch"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -88,6 +94,11 @@ class GrandConfig:
                 raise ConfigError(f"{name} = {value!r}; expected {described}")
         if self.head == "gat" and self.batch_norm:
             raise ConfigError("batch_norm = true with head = 'gat'; set batch_norm=false")
+        if self.head == "gat" and self.input_dropout_on != "propagated":
+            raise ConfigError(
+                f"input_dropout_on = {self.input_dropout_on!r} with head = 'gat', whose first "
+                "layer does not commute with propagation; set input_dropout_on=propagated"
+            )
         if self.head == "gat" and self.hidden % self.attention_heads:
             raise ConfigError(
                 f"hidden = {self.hidden} with {self.attention_heads} attention heads; expected a "
@@ -145,7 +156,9 @@ def preset(name: str | None, dataset: str) -> tuple[str, GrandConfig]:
             f"preset {name!r} exists for {', '.join(table['datasets'])}, not for {dataset!r}; "
             f"use preset {DEFAULT!r}"
         )
-    return name, GrandConfig.from_dict(table["datasets"][dataset] | table["fidelities"][name])
+    adjusted = table["adjustments"].get(name, {}).get(dataset, {})
+    values = table["datasets"][dataset] | table["fidelities"][name] | adjusted
+    return name, GrandConfig.from_dict(values)
 
 
 def preset_names() -> list[str]:
@@ -174,6 +187,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "initialisation": ("glorot", "released"),
     "reduction": ("sum", "mean"),
     "stopping": ("loss", "loss-or-accuracy", "accuracy"),
+    "input_dropout_on": ("propagated", "columns", "entries"),
+    "input_norm": ("batch", "fixed"),
 }
 
 _BELOW_ONE = 1.0 - 1e-9

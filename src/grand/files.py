@@ -1,4 +1,4 @@
-"""Whole files or none: the one place where the project writes to disk.
+"""Whole files or none: how the project writes to disk, and where its caches go.
 
 A reader never meets a half-written file, however the writer ends: everything is written beside the
 target under a name of its own, flushed to the disk, and moved into place in one step.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -79,3 +80,15 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what a killed writer left half-written anywhere below ``folder``."""
     for path in folder.rglob(".*.tmp"):
         path.unlink(missing_ok=True)
+
+
+def user_cache() -> Path:
+    """Return ``grand`` in the platform's user cache."""
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "grand" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "grand"
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification asks to ignore a relative path.
+    return (Path(configured) if os.path.isabs(configured) else Path.home() / ".cache") / "grand"

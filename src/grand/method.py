@@ -8,14 +8,24 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from grand import kernels
 from grand.config import GrandConfig
+from grand.fused import Step
 from grand.graph import Graph, Split
 from grand.inputs import GraphError, Matrix
-from grand.nn import AttentionHead, DenseHead, Head
+from grand.kernels.rows import Task
+from grand.nn import AttentionHead, DenseHead, FixedNorm, Head
 from grand.objective import consistency_loss, supervised_loss
-from grand.perturb import PERTURBATIONS, Augmentation
-from grand.propagation import Features, SparseMatrix, mixed_order, normalise, propagated_rows
-from grand.randomness import Dropout, Stream
+from grand.perturb import PERTURBATIONS, Augmentation, entry_mask, masked
+from grand.propagation import (
+    Features,
+    SparseMatrix,
+    column_statistics,
+    mixed_order,
+    normalise,
+    propagated_rows,
+)
+from grand.randomness import Dropout, Mask, Stream
 from grand.scaling import FeatureScaling
 from grand.training import Method, Phase, State, Stopping
 
@@ -39,6 +49,8 @@ class Grand(Method):
     device : str
         Where tensors live, as torch names it.
     """
+
+    _step: Step | None = None
 
     def __init__(
         self,
@@ -66,6 +78,13 @@ class Grand(Method):
         self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
         self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
         self.validates = len(split.val) > 0
+        if isinstance(self.head, DenseHead) and isinstance(self.head.norm1, FixedNorm):
+            view = self.perturbation.inference(self.inputs.operator)
+            statistics = column_statistics(
+                view.operator, self.inputs.features, self.config.order, view.scale
+            )
+            self.head.norm1.fit(*statistics)
+        self._step = self._fused_step()
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
         """Make the parts that depend on the data; all that is missing then are the weights."""
@@ -78,12 +97,17 @@ class Grand(Method):
         if config.head == "gat":
             self.head = AttentionHead(*sizes, *rates, attention_heads=config.attention_heads)
         else:
-            convolves = config.head == "gcn"
             self.head = DenseHead(
-                *sizes, *rates, batch_norm=config.batch_norm, graph_layers=convolves
+                *sizes,
+                *rates,
+                batch_norm=config.batch_norm,
+                graph_layers=config.head == "gcn",
+                input_norm=config.input_norm,
+                input_dropout_on=config.input_dropout_on,
             )
         self.inputs = self.read(graph.adjacency, graph.features)
-        self._propagated: tuple[np.ndarray, torch.Tensor] | None = None
+        self._propagated: tuple[np.ndarray, Features] | None = None
+        self._step = None
 
     def read(
         self, adjacency: Matrix, features: Matrix, attachments: Matrix | None = None
@@ -95,18 +119,60 @@ class Grand(Method):
                 f"{self.num_features:,}; use the same columns in the same order"
             )
         scaled = self.scaling.apply(features)
-        operator = SparseMatrix.from_scipy(normalise(adjacency, attachments), self.device)
-        if sp.issparse(scaled) and self.head.commutes:
+        operator = SparseMatrix.from_scipy(
+            normalise(adjacency, attachments), self.device, symmetric=attachments is None
+        )
+        if self._takes_sparse(sp.issparse(scaled)):
             return Inputs(SparseMatrix.from_scipy(scaled, self.device), operator)
-        # Without the exchange, propagation fills the features in anyway.
+        # Plain torch propagates dense features, and without the exchange they get filled in anyway.
         dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled)
         return Inputs(torch.tensor(dense, dtype=torch.float32, device=self.device), operator)
+
+    def _takes_sparse(self, sparse: bool) -> bool:
+        """Whether features are to be held sparse, given whether they come so."""
+        if not isinstance(self.head, DenseHead):
+            return False
+        # Dropout on the features has a bit for each entry as they are held.
+        if self.head.commutes or self.config.perturbation == "dropout":
+            return sparse
+        # The kernel that propagates features reads them by column.
+        return self._has_kernels()
+
+    def _has_kernels(self) -> bool:
+        perceptron = isinstance(self.head, DenseHead) and not self.head.graph_layers
+        return perceptron and kernels.usable(self.device)
+
+    def _fused_step(self) -> Step | None:
+        """Return the training step in kernels, if this head and device have one."""
+        head, features = self.head, self.inputs.features
+        if not isinstance(head, DenseHead) or not self._has_kernels():
+            return None
+        if not (head.commutes or isinstance(features, SparseMatrix)):
+            return None
+        config = self.config
+        nodes = features.shape[0]
+        weights = torch.ones(len(self.train_targets))
+        if self.class_weights is not None:
+            weights = self.class_weights[self.train_targets]
+        per_node = 1.0 / nodes if config.reduction == "mean" else 1.0
+        if config.reduction == "mean":
+            weights = weights / weights.sum()
+        label_weights = np.zeros(nodes, dtype=np.float32)
+        label_weights[self.train_rows.numpy()] = weights.numpy() / config.augmentations
+        labels = np.zeros(nodes, dtype=np.int64)
+        labels[self.train_rows.numpy()] = self.train_targets.numpy()
+        agreement = config.consistency_weight * per_node / config.augmentations
+        task = Task(labels, label_weights, agreement, config.temperature)
+        return Step(head, features, self.inputs.operator, config.order, task)
 
     def phases(self) -> list[Phase]:
         """Return GRAND's one phase: Adam on everything, until the validation says stop."""
         config = self.config
         optimiser = torch.optim.Adam(
-            self.head.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            self.head.parameters(),
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
         rule = config.stopping if self.validates else "never"
         return [Phase("train", optimiser, config.max_epochs, Stopping(rule, config.patience))]
@@ -120,6 +186,12 @@ class Grand(Method):
             self.perturbation.draw(s.at("perturbation"), self.inputs.operator, self.inputs.features)
             for s in streams
         ]
+        if self._step is not None:
+            total, supervised, weighted = self._step(views, streams)
+            if config.consistency_weight == 0:
+                return total, {"supervised": supervised}
+            consistency = weighted / config.consistency_weight
+            return total, {"supervised": supervised, "consistency": consistency}
         logs = self.classify(self.inputs, views, streams).log_softmax(dim=-1)
         supervised = supervised_loss(
             logs[self.train_rows], self.train_targets, config.reduction, self.class_weights
@@ -133,16 +205,17 @@ class Grand(Method):
     def classify(
         self, inputs: Inputs, views: list[Augmentation], streams: list[Stream] | None = None
     ) -> torch.Tensor:
-        """Return the logits (n, S, C) of S views; with streams, dropout is on."""
-        if isinstance(self.head, DenseHead) and self.head.commutes:
-            dropout = Dropout(streams) if streams else None
-            hidden = _multiply_first(inputs.features, self.head.weight1, views, self.config.order)
-            return self.head.rest(hidden, inputs.operator, dropout)
+        """Return the logits (n, S, C) of S views in plain torch; with streams, dropout is on."""
+        head, order = self.head, self.config.order
+        # Without dropout even a batch norm is a linear map.
+        if isinstance(head, DenseHead) and (head.commutes or streams is None):
+            hidden = _multiply_first(inputs.features, head, views, streams, order)
+            return head.rest(hidden, inputs.operator, Dropout(streams) if streams else None)
         logits = []
         for s, view in enumerate(views):
-            propagated = _propagate_first(inputs.features, view, self.config.order)
+            propagated = _propagate_first(inputs.features, view, order)
             dropout = Dropout([streams[s]]) if streams else None
-            logits.append(self.head(propagated, inputs.operator, dropout))
+            logits.append(head(propagated, inputs.operator, dropout))
         return torch.stack(logits, dim=1)
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
@@ -156,10 +229,15 @@ class Grand(Method):
             wanted = torch.from_numpy(rows.copy()).to(self.device)
             view = self.perturbation.inference(self.inputs.operator)
             kept = propagated_rows(view.operator, self.inputs.features, wanted, self.config.order)
-            self._propagated = rows.copy(), kept * view.scale
+            self._propagated = rows.copy(), _compact(kept * view.scale)
+        assert isinstance(self.head, DenseHead)
         self.head.eval()
         with torch.no_grad():
-            return self.head(self._propagated[1], None)
+            weight, offset = self.head.folded()
+            hidden = self._propagated[1] @ weight
+            if offset is not None:
+                hidden = hidden + offset
+            return self.head.rest(hidden[:, None], None, None)[:, 0]
 
     @torch.no_grad()
     def logits_of(self, inputs: Inputs, rows: np.ndarray | None = None) -> torch.Tensor:
@@ -179,25 +257,47 @@ class Grand(Method):
 
 
 def _multiply_first(
-    features: Features, weight: torch.Tensor, views: list[Augmentation], order: int
+    features: Features,
+    head: DenseHead,
+    views: list[Augmentation],
+    streams: list[Stream] | None,
+    order: int,
 ) -> torch.Tensor:
-    """Return Ā(mask ⊙ X W) of every view as (n, S, h); views of one operator share products."""
-    product = None
-    masked = []
-    for view in views:
-        if product is None or view.element_mask is not None:
-            product = view.mask_elements(features) @ weight
-        masked.append(view.mask_rows(product))
-    nodes, hidden = masked[0].shape
+    """Return Ā(mask ⊙ X W) of every view as (n, S, h); views of one operator are one product."""
+    rate = head.input_dropout
+    masked_views, offsets = [], []
+    for s, view in enumerate(views):
+        seen = view.mask_entries(features)
+        factors = None
+        if streams is not None and head.drops("entries"):
+            kept = entry_mask(streams[s].at("input"), features, rate)
+            seen = masked(seen, kept, 1.0 / (1.0 - rate))
+        if streams is not None and head.drops("columns"):
+            columns = Mask.draw(streams[s].at("input"), 1, head.weight1.shape[0], rate)
+            factors = columns.tensor(head.weight1.device)[0] / (1.0 - rate)
+        weight, offset = head.folded(factors)
+        masked_views.append(view.mask_nodes(seen @ weight))
+        offsets.append(offset)
     if all(view.operator is views[0].operator for view in views):
-        propagated = mixed_order(views[0].operator, torch.cat(masked, dim=1), order)
-        return propagated.view(nodes, len(views), hidden)
-    pairs = zip(views, masked, strict=True)
-    return torch.stack([mixed_order(view.operator, x, order) for view, x in pairs], dim=1)
+        propagated = mixed_order(views[0].operator, torch.cat(masked_views, dim=1), order)
+        hidden = propagated.view(len(propagated), len(views), -1)
+    else:
+        pairs = zip(views, masked_views, strict=True)
+        hidden = torch.stack([mixed_order(view.operator, x, order) for view, x in pairs], dim=1)
+    added = [offset for offset in offsets if offset is not None]
+    return hidden + torch.stack(added) if added else hidden
 
 
 def _propagate_first(features: Features, view: Augmentation, order: int) -> torch.Tensor:
     """Return Ā(mask ⊙ X) of one view as (n, d)."""
-    masked = view.mask_elements(features)
-    assert isinstance(masked, torch.Tensor)
-    return mixed_order(view.operator, view.mask_rows(masked), order)
+    seen = view.mask_entries(features)
+    dense = seen.to_dense() if isinstance(seen, SparseMatrix) else seen
+    return mixed_order(view.operator, view.mask_nodes(dense), order)
+
+
+def _compact(rows: torch.Tensor) -> Features:
+    """Return propagated rows sparse where that makes products with them cheaper."""
+    filled = torch.count_nonzero(rows).item()
+    if filled > 0.3 * rows.numel():
+        return rows
+    return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)

@@ -17,11 +17,38 @@ HEADS = ("mlp", "gcn", "gat")
 """Every head by the name a configuration gives it."""
 
 
+class FixedNorm(nn.Module):
+    """Zero mean and unit variance by statistics that never change, so that it commutes.
+
+    The counterpart of batch norm for propagated features: ``fit`` takes the statistics of the
+    unperturbed ones, once. A gain and an offset would repeat the linear map that follows.
+    """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(num_features))
+        self.register_buffer("deviation", torch.ones(num_features))
+
+    def fit(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        """Take over the statistics."""
+        self.mean.copy_(mean)
+        self.deviation.copy_((variance + 1e-5).sqrt())
+
+    def forward(self, view: torch.Tensor) -> torch.Tensor:
+        """Return the features normalised."""
+        return (view - self.mean) / self.deviation
+
+
 class DenseHead(nn.Module):
     """A two-layer perceptron, or, with ``graph_layers``, a two-layer graph convolution.
 
     Order of layers: [batch norm] → dropout → linear → ReLU → [batch norm] → dropout → linear;
-    a graph convolution multiplies with Â after each linear map.
+    a graph convolution multiplies with Â after each linear map. ``input_norm`` may replace the
+    first batch norm by fixed statistics, and ``input_dropout_on`` move the first dropout to before
+    propagation, to single ``"entries"`` or whole ``"columns"`` of the raw features.
     """
 
     def __init__(
@@ -34,22 +61,33 @@ class DenseHead(nn.Module):
         *,
         batch_norm: bool,
         graph_layers: bool,
+        input_norm: str = "batch",
+        input_dropout_on: str = "propagated",
     ) -> None:
         super().__init__()
         self.weight1 = nn.Parameter(torch.empty(num_features, hidden))
         self.bias1 = nn.Parameter(torch.empty(hidden))
         self.weight2 = nn.Parameter(torch.empty(hidden, num_classes))
         self.bias2 = nn.Parameter(torch.empty(num_classes))
-        self.norm1 = nn.BatchNorm1d(num_features) if batch_norm else None
+        self.norm1: nn.BatchNorm1d | FixedNorm | None = None
+        if batch_norm:
+            fixed = input_norm == "fixed"
+            self.norm1 = FixedNorm(num_features) if fixed else nn.BatchNorm1d(num_features)
         self.norm2 = nn.BatchNorm1d(hidden) if batch_norm else None
         self.input_dropout = input_dropout
+        self.input_dropout_on = input_dropout_on
         self.hidden_dropout = hidden_dropout
         self.graph_layers = graph_layers
 
     @property
     def commutes(self) -> bool:
         """Whether propagation may be exchanged with the first linear map."""
-        return self.norm1 is None and self.input_dropout == 0
+        dropped_after = self.input_dropout > 0 and self.input_dropout_on == "propagated"
+        return not (dropped_after or isinstance(self.norm1, nn.BatchNorm1d))
+
+    def drops(self, what: str) -> bool:
+        """Whether this is what input dropout drops."""
+        return self.input_dropout > 0 and self.input_dropout_on == what
 
     def initialise(self, kind: str, stream: Stream) -> None:
         """Draw the weights.
@@ -73,9 +111,30 @@ class DenseHead(nn.Module):
         """Map propagated features (n, d) through the first linear map (n, h)."""
         if self.norm1 is not None:
             view = self.norm1(view)
-        if dropout is not None:
+        if dropout is not None and self.input_dropout_on == "propagated":
             view = dropout(view, self.input_dropout, "input")
         return view @ self.weight1
+
+    def folded(
+        self, factors: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return what stands for ``first`` before propagation: weights (d, h), and what to add.
+
+        ``factors`` (d,) are those of dropout on whole columns. The sum is (h,), or None for zero.
+        A batch norm is folded in by its running statistics, as it works at inference.
+        """
+        weight = self.weight1 if factors is None else self.weight1 * factors[:, None]
+        norm = self.norm1
+        if norm is None:
+            return weight, None
+        if isinstance(norm, FixedNorm):
+            gain, shift = 1.0 / norm.deviation, -norm.mean / norm.deviation
+        else:
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            gain = norm.weight / (norm.running_var + norm.eps).sqrt()
+            shift = norm.bias - norm.running_mean * gain
+        return weight * gain[:, None], shift @ weight
 
     def rest(
         self, hidden: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from grand.propagation import Features, SparseMatrix
-from grand.randomness import Stream, keep_mask
+from grand.randomness import Mask, Stream
 
 
 @dataclass(frozen=True)
@@ -23,32 +23,44 @@ class Augmentation:
     ----------
     operator : SparseMatrix
         What propagates: Â, or Â with entries dropped.
-    row_mask : torch.Tensor or None
-        Which nodes keep their features (n,).
-    element_mask : torch.Tensor or None
-        Which stored entries of the features are kept (one for each stored entry).
+    node_mask : Mask or None
+        Which nodes keep their features (1, n).
+    entry_mask : Mask or None
+        Which stored entries of the features are kept: (1, entries) of sparse features, (n, d) of
+        dense ones.
     scale : float
         A factor on all features.
     """
 
     operator: SparseMatrix
-    row_mask: torch.Tensor | None = None
-    element_mask: torch.Tensor | None = None
+    node_mask: Mask | None = None
+    entry_mask: Mask | None = None
     scale: float = 1.0
 
-    def mask_rows(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the row mask and the scale, the part that may stand before or after X·W."""
-        if self.row_mask is None:
+    def mask_nodes(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the node mask and the scale, the part that may stand before or after X·W."""
+        if self.node_mask is None:
             return x if self.scale == 1.0 else x * self.scale
-        return x * (self.row_mask * self.scale)[:, None]
+        return x * (self.node_mask.tensor(x.device).T * self.scale)
 
-    def mask_elements(self, features: Features) -> Features:
-        """Apply the element mask, the part that has to stand before X·W."""
-        if self.element_mask is None:
-            return features
-        if isinstance(features, SparseMatrix):
-            return features.reweighted(self.element_mask)
-        return features * self.element_mask.view(features.shape)
+    def mask_entries(self, features: Features) -> Features:
+        """Apply the entry mask, the part that has to stand before X·W."""
+        return features if self.entry_mask is None else masked(features, self.entry_mask)
+
+
+def masked(features: Features, mask: Mask, scale: float = 1.0) -> Features:
+    """Return features with entries dropped, in plain torch."""
+    if isinstance(features, SparseMatrix):
+        return features.reweighted(mask.tensor(features.values.device)[0] * scale)
+    return features * (mask.tensor(features.device) * scale)
+
+
+def entry_mask(stream: Stream, features: Features, rate: float) -> Mask:
+    """Draw which stored entries of the features are kept; others are zero either way."""
+    if isinstance(features, SparseMatrix):
+        return Mask.draw(stream, 1, features.values.numel(), rate)
+    nodes, columns = features.shape
+    return Mask.draw(stream, nodes, columns, rate)
 
 
 class Perturbation(Protocol):
@@ -88,27 +100,23 @@ class _Masking:
         """Return the unperturbed features, scaled to what training saw on average."""
         return Augmentation(operator, scale=self.inference_scale)
 
-    def _mask(self, stream: Stream, size: int, like: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(keep_mask(stream, (size,), self.rate)).to(like.device)
-
 
 class DropNode(_Masking):
     """Drop whole nodes' features; one mask a node, shared by all hops."""
 
     def draw(self, stream: Stream, operator: SparseMatrix, features: Features) -> Augmentation:
         """Draw one augmentation."""
-        mask = self._mask(stream, operator.shape[0], operator.values)
-        return Augmentation(operator, row_mask=mask, scale=self.training_scale)
+        mask = Mask.draw(stream, 1, operator.shape[0], self.rate)
+        return Augmentation(operator, node_mask=mask, scale=self.training_scale)
 
 
 class DropFeature(_Masking):
-    """Dropout: drop single entries of X. Entries that are not stored are zero either way."""
+    """Dropout: drop single entries of X."""
 
     def draw(self, stream: Stream, operator: SparseMatrix, features: Features) -> Augmentation:
         """Draw one augmentation."""
-        stored = features.values if isinstance(features, SparseMatrix) else features
-        mask = self._mask(stream, stored.numel(), stored)
-        return Augmentation(operator, element_mask=mask, scale=self.training_scale)
+        mask = entry_mask(stream, features, self.rate)
+        return Augmentation(operator, entry_mask=mask, scale=self.training_scale)
 
 
 class DropEdge(_Masking):
@@ -119,8 +127,9 @@ class DropEdge(_Masking):
 
     def draw(self, stream: Stream, operator: SparseMatrix, features: Features) -> Augmentation:
         """Draw one augmentation."""
-        mask = self._mask(stream, operator.values.numel(), operator.values)
-        return Augmentation(operator.reweighted(mask * self.training_scale))
+        mask = Mask.draw(stream, 1, operator.values.numel(), self.rate)
+        kept = mask.tensor(operator.values.device)[0]
+        return Augmentation(operator.reweighted(kept * self.training_scale))
 
     def inference(self, operator: SparseMatrix) -> Augmentation:
         """Return Â, scaled to what training saw on average."""

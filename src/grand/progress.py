@@ -1,32 +1,30 @@
-"""What a person sees while a run goes on: a live bar, or now and then a line in a log."""
+"""What a person sees while runs go on: a live bar, or now and then a line in a log."""
 
 from __future__ import annotations
 
 import time
+from statistics import fmean, stdev
 from types import TracebackType
+from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
 from grand.training import Outcome, Phase
 
 
-class ProgressBar:
-    """A training callback that reports epoch, losses, validation accuracy and time left.
+class _Bar:
+    """A live line while a ``with`` block lasts, gone afterwards; nothing where it cannot move."""
 
-    The time left is what remains if training is not stopped early, so it is a bound.
-    """
-
-    def __init__(self, title: str, console: Console) -> None:
+    def __init__(self, title: str, console: Console, *more: ProgressColumn) -> None:
         self.title, self.console = title, console
-        self.started = time.monotonic()
-        self.first_epoch = 0
-        self.last_line = self.started
         wide = console.width >= 100
         self.bar = Progress(
             *([TextColumn("[bold]{task.description}")] if wide else []),
             BarColumn(bar_width=16 if wide else 8),
             TextColumn("{task.fields[shown]}"),
+            *more,
             console=console,
             transient=True,
             refresh_per_second=8,
@@ -34,7 +32,7 @@ class ProgressBar:
         )
         self.task = self.bar.add_task(title, total=None, shown="preparing")
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
@@ -45,6 +43,25 @@ class ProgressBar:
         traceback: TracebackType | None,
     ) -> None:
         self.bar.stop()
+
+    def log(self, text: str) -> None:
+        """Write a line where there is no live one."""
+        if not self.console.is_terminal:
+            self.console.print(
+                f"{self.title}: {text}", highlight=False, markup=False, soft_wrap=True
+            )
+
+
+class ProgressBar(_Bar):
+    """A training callback that reports epoch, losses, validation accuracy and time left.
+
+    The time left is what remains if training is not stopped early, so it is a bound.
+    """
+
+    def __init__(self, title: str, console: Console) -> None:
+        super().__init__(title, console)
+        self.started = self.last_line = time.monotonic()
+        self.first_epoch = 0
 
     def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
         """Show the epoch that is over."""
@@ -57,8 +74,8 @@ class ProgressBar:
         pace = (now - self.started) / max(epoch - self.first_epoch, 1)
         shown = self._line(record, phase, pace * (phase.max_epochs - epoch))
         self.bar.update(self.task, total=phase.max_epochs, completed=epoch, shown=shown)
-        if not self.console.is_terminal and now - self.last_line >= 10:
-            self.console.print(f"{self.title}: {shown}", highlight=False, soft_wrap=True)
+        if now - self.last_line >= 10:
+            self.log(shown)
             self.last_line = now
 
     def _line(self, record: dict[str, float], phase: Phase, left: float) -> str:
@@ -67,5 +84,72 @@ class ProgressBar:
         told.append("loss " + " + ".join(f"{loss:.3f}" for loss in losses or [record["loss"]]))
         if record["val_loss"] == record["val_loss"]:  # not NaN: there is something to validate on
             told.append(f"val {record['val_loss']:.3f}, {100 * record['val_accuracy']:.1f} %")
-        told.append(f"{int(left // 60)}:{int(left % 60):02d} left at most")
+        told.append(f"{_clock(left)} left at most")
         return "  ".join(told)
+
+
+class SeedsBar(_Bar):
+    """Reports how many seeds are done, their accuracy so far, and the time left.
+
+    Parameters
+    ----------
+    title : str
+    seeds, jobs : int
+        How many there are in all, and at a time.
+    console : Console
+    """
+
+    def __init__(self, title: str, seeds: int, jobs: int, console: Console) -> None:
+        super().__init__(title, console, _TimeLeft())
+        self.seeds, self.jobs = seeds, jobs
+        self.done = 0
+        self.accuracies: list[float] = []
+        self.durations: list[float] = []
+        self.bar.update(self.task, total=seeds, shown=self._line(), end=None)
+
+    def on_result(self, seed: int, result: dict[str, Any]) -> None:
+        """Count in what a seed came to."""
+        accuracy = result["test_accuracy"]
+        if accuracy is not None:
+            self.accuracies.append(accuracy)
+        self.durations.append(result["seconds"])
+        self._advance(f"seed {seed}" + ("" if accuracy is None else f" {100 * accuracy:.1f} %"))
+
+    def on_failure(self, seed: int, error: str) -> None:
+        """Count in a seed that came to nothing."""
+        self._advance(f"seed {seed} failed")
+
+    def _advance(self, news: str) -> None:
+        self.done += 1
+        left = self._left()
+        end = None if left is None else time.monotonic() + left
+        self.bar.update(self.task, completed=self.done, shown=self._line(), end=end)
+        clock = "" if left is None else f"  about {_clock(left)} left"
+        self.log(f"{news}  {self._line()}{clock}")
+
+    def _line(self) -> str:
+        told = f"{self.done}/{self.seeds} seeds"
+        if self.accuracies:
+            told += f"  test {100 * fmean(self.accuracies):.1f}"
+            told += f" ± {100 * stdev(self.accuracies):.1f} %" if len(self.accuracies) > 1 else " %"
+        return told
+
+    def _left(self) -> float | None:
+        """Estimate the seconds left, taking the seeds that run just now for half done."""
+        remaining = self.seeds - self.done
+        if not (self.durations and remaining):
+            return None
+        others = min(self.jobs - 1, remaining)
+        return fmean(self.durations) * (remaining - others / 2) / min(self.jobs, remaining)
+
+
+class _TimeLeft(ProgressColumn):
+    """Counts down to the moment in the task's ``end``, if there is one yet."""
+
+    def render(self, task: Task) -> Text:
+        end = task.fields["end"]
+        return Text("" if end is None else f"about {_clock(max(end - time.monotonic(), 0))} left")
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"

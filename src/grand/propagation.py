@@ -7,6 +7,7 @@ backward pass of a product is a product with the transpose, which is kept ready.
 from __future__ import annotations
 
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ import scipy.sparse as sp
 import torch
 from torch.autograd.function import once_differentiable
 
+from grand import kernels
 from grand.inputs import Matrix
+from grand.kernels.sparse import Csr, multiply, propagate
 
 
 class SparseMatrix:
@@ -22,34 +25,58 @@ class SparseMatrix:
 
     Parameters
     ----------
-    forward, backward : torch.Tensor
-        The matrix and its transpose, both CSR. One tensor serves both for a symmetric matrix.
-    order : torch.Tensor or None
-        Which stored entry of ``forward`` each stored entry of ``backward`` is.
+    forward : torch.Tensor
+        The matrix as CSR.
+    symmetric : bool
+        Whether the matrix is its own transpose, so that nothing else has to be kept.
     """
 
-    def __init__(
-        self, forward: torch.Tensor, backward: torch.Tensor, order: torch.Tensor | None = None
-    ) -> None:
+    def __init__(self, forward: torch.Tensor, symmetric: bool = False) -> None:
         self.forward = forward
-        self.backward = backward
-        self.order = order
+        self.symmetric = symmetric
 
     @classmethod
-    def from_scipy(cls, matrix: Any, device: torch.device | str = "cpu") -> SparseMatrix:
-        """Hold a SciPy matrix and its transpose on ``device``."""
+    def from_scipy(
+        cls, matrix: Any, device: torch.device | str = "cpu", symmetric: bool = False
+    ) -> SparseMatrix:
+        """Hold a SciPy matrix on ``device``."""
         matrix = sp.csr_array(matrix)
         matrix.sort_indices()
+        return cls(_torch_csr(matrix, device), symmetric)
+
+    @cached_property
+    def backward(self) -> torch.Tensor:
+        """The transpose as CSR, made when first asked for."""
+        if self.symmetric:
+            return self.forward
+        starts, columns, order = self.by_column
+        return _tensor_csr(starts, columns, self.values[order], self.shape[::-1])
+
+    @cached_property
+    def by_column(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Where columns start, the row of each entry, and its number in the order of rows."""
+        device = self.values.device
+        count = len(self.values)
         # Numbering the entries and transposing the numbers tells where each entry goes.
         numbered = sp.csr_array(
-            (np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape
-        ).T.tocsr()
-        numbered.sort_indices()
-        transpose = sp.csr_array(
-            (matrix.data[numbered.data], numbered.indices, numbered.indptr), shape=numbered.shape
+            (
+                np.arange(count, dtype=np.int64),
+                self.forward.col_indices().cpu().numpy(),
+                self.forward.crow_indices().cpu().numpy(),
+            ),
+            shape=self.shape,
+        ).tocsc()
+        width = self.forward.col_indices().dtype
+        return (
+            torch.from_numpy(numbered.indptr).to(device, width),
+            torch.from_numpy(numbered.indices).to(device, width),
+            torch.from_numpy(numbered.data).to(device),
         )
-        order = torch.from_numpy(numbered.data.astype(np.int64)).to(device)
-        return cls(_torch_csr(matrix, device), _torch_csr(transpose, device), order)
+
+    @property
+    def csr(self) -> Csr:
+        """The matrix as NumPy arrays, for kernels."""
+        return arrays(self.forward)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,18 +95,22 @@ class SparseMatrix:
     @property
     def transpose(self) -> SparseMatrix:
         """The transposed matrix."""
-        return SparseMatrix(self.backward, self.forward)
+        return self if self.symmetric else SparseMatrix(self.backward)
 
     def reweighted(self, factors: torch.Tensor | float) -> SparseMatrix:
         """Return the matrix with every stored entry multiplied by its factor."""
-        if self.order is None:
-            raise ValueError("a transposed view cannot be reweighted; reweight, then transpose")
-        values = self.values * factors
-        return SparseMatrix(
-            _with_values(self.forward, values),
-            _with_values(self.backward, values[self.order]),
-            self.order,
+        made = SparseMatrix(
+            _tensor_csr(
+                self.forward.crow_indices(),
+                self.forward.col_indices(),
+                self.values * factors,
+                self.shape,
+            ),
+            self.symmetric and not isinstance(factors, torch.Tensor),
         )
+        # The pattern is the same, and so is what is known of it.
+        made.by_column = self.by_column
+        return made
 
     def to_dense(self) -> torch.Tensor:
         """Return the matrix as a dense tensor."""
@@ -141,20 +172,38 @@ def propagated_rows(
     return torch.cat(blocks).contiguous()
 
 
-_BLOCK = 64
-"""Columns that go through all hops together: few enough to stay in cache between hops."""
+def column_statistics(
+    operator: SparseMatrix, features: Features, order: int, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and (biased) variance of every column of scale · ĀX, 64 columns at a time."""
+    means, variances = [], []
+    count = features.shape[1]
+    for first in range(0, count, 64):
+        last = min(first + 64, count)
+        if isinstance(features, torch.Tensor):
+            block = features[:, first:last]
+        else:
+            unit = torch.zeros(count, last - first, device=features.values.device)
+            unit[torch.arange(first, last), torch.arange(last - first)] = 1.0
+            block = features @ unit
+        variance, mean = torch.var_mean(
+            _mixed(operator.forward, block, order) * scale, dim=0, correction=0
+        )
+        means.append(mean)
+        variances.append(variance)
+    return torch.cat(means), torch.cat(variances)
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
         ctx.matrix = matrix
-        return matrix.forward @ dense
+        return _product(matrix.forward, dense)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
-        return None, ctx.matrix.backward @ gradient
+        return None, _product(ctx.matrix.backward, gradient)
 
 
 class _MixedOrder(torch.autograd.Function):
@@ -169,38 +218,60 @@ class _MixedOrder(torch.autograd.Function):
         return None, _mixed(ctx.matrix.backward, gradient, ctx.order), None
 
 
+def _product(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    if not kernels.usable(x.device):
+        return matrix @ x
+    wide = _wide(x)
+    out = np.empty((matrix.shape[0], wide.shape[1]), dtype=np.float32)
+    multiply(arrays(matrix), wide, out)
+    return torch.from_numpy(out)[:, : x.shape[1]]
+
+
 def _mixed(matrix: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
-    if x.shape[1] > 2 * _BLOCK:
-        blocks = x.split(_BLOCK, dim=1)
-        return torch.cat([_mixed(matrix, block.contiguous(), order) for block in blocks], dim=1)
-    power, total = x, x.clone()
+    if kernels.usable(x.device):
+        wide = _wide(x)
+        out = np.empty_like(wide)
+        propagate(arrays(matrix), wide, order, out)
+        return torch.from_numpy(out)[:, : x.shape[1]]
+    total = x
+    # Horner's scheme: x + Â(x + Â(x + ...)).
     for _ in range(order):
-        power = matrix @ power
-        total += power
-    return total.mul_(1.0 / (order + 1))
+        total = x + matrix @ total
+    return total / (order + 1)
+
+
+def _wide(x: torch.Tensor) -> np.ndarray:
+    """Return a matrix as kernels take it, copied only if it is not so yet."""
+    missing = kernels.padded(x.shape[1]) - x.shape[1]
+    wide = torch.nn.functional.pad(x.detach(), (0, missing)) if missing else x.detach()
+    return wide.contiguous().numpy()
+
+
+def arrays(matrix: torch.Tensor) -> Csr:
+    """Return a CSR tensor as NumPy arrays, without a copy."""
+    return (
+        matrix.crow_indices().numpy(),
+        matrix.col_indices().numpy(),
+        matrix.values().numpy(),
+    )
 
 
 def _torch_csr(matrix: sp.csr_array, device: torch.device | str) -> torch.Tensor:
-    # 32-bit indices where they suffice: half the traffic, and what the CPU kernels take as is.
+    # 32-bit indices where they suffice: half the traffic.
     width = np.int32 if matrix.nnz < 2**31 else np.int64
+    return _tensor_csr(
+        torch.from_numpy(matrix.indptr.astype(width)).to(device),
+        torch.from_numpy(matrix.indices.astype(width)).to(device),
+        # A copy: a graph's arrays are read-only, which torch warns of.
+        torch.from_numpy(matrix.data.astype(np.float32)).to(device),
+        matrix.shape,
+    )
+
+
+def _tensor_csr(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]
+) -> torch.Tensor:
     with warnings.catch_warnings():
         # Torch calls its CSR tensors beta; products are all that is used here.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(width)),
-            torch.from_numpy(matrix.indices.astype(width)),
-            # A copy: a graph's arrays are read-only, which torch warns of.
-            torch.from_numpy(matrix.data.astype(np.float32)),
-            size=matrix.shape,
-            check_invariants=False,
-        ).to(device)
-
-
-def _with_values(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return torch.sparse_csr_tensor(
-        matrix.crow_indices(),
-        matrix.col_indices(),
-        values,
-        size=matrix.shape,
-        check_invariants=False,
-    )
+        return torch.sparse_csr_tensor(starts, columns, values, size=shape, check_invariants=False)

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 
 from grand.config import ConfigError
-from grand.curves import save_curves
 from grand.data import load_dataset
 from grand.files import atomic_write, remove_leftovers, write_json
 from grand.graph import Graph
@@ -51,6 +50,7 @@ class Request:
 def run(
     request: Request,
     *,
+    graph: Graph | None = None,
     out: Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -59,18 +59,20 @@ def run(
     """Train as requested, keep everything in ``out`` if given, and return the result.
 
     With ``resume``, a run that was cut short in ``out`` goes on and ends with the same bits as one
-    that was never interrupted; a finished one is not trained again.
+    that was never interrupted; a finished one is not trained again. Who has the dataset's graph
+    already, with the requested split, can pass it as ``graph``.
     """
     _check_device(request.device)
-    graph = load_dataset(request.dataset, split_seed=request.split_seed)
-    choice = make_method(
-        request.method, graph.name, request.preset, request.changes, request.device
-    )
+    if graph is None:
+        graph = load(request)
+    choice = _choose(request, graph)
     story = _story(request, graph, choice)
     if out is not None:
-        finished = _open_folder(out, story, resume)
+        finished = earlier_result(out, story, resume)
         if finished is not None:
             return finished
+        if not (out / "run.json").exists():
+            write_json(out / "run.json", story)
     outcome = train(
         choice.method,
         graph,
@@ -85,6 +87,57 @@ def run(
         result["out"] = str(out)
         _fill_folder(out, graph, choice, outcome, probabilities, result)
     return result
+
+
+def load(request: Request) -> Graph:
+    """Load the graph that a request is about."""
+    return load_dataset(request.dataset, split_seed=request.split_seed)
+
+
+def describe(request: Request, graph: Graph) -> dict[str, Any]:
+    """Return what ``run.json`` will say of a request, once it has been checked."""
+    _check_device(request.device)
+    return _story(request, graph, _choose(request, graph))
+
+
+def earlier_result(out: Path, story: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+    """Check that a folder is free for a run, or holds that same run; return its result if it ended.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds anything else, or there is a run and ``resume`` was not asked for.
+    """
+    record = out / "run.json"
+    if resume and out.is_dir():
+        remove_leftovers(out)
+    if not record.exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(
+                f"{out} exists and holds no run of ours; choose a new folder with --out"
+            )
+        return None
+    if not resume:
+        raise ConfigError(
+            f"{out} already holds a run; add --resume to go on with it, or choose "
+            "another folder with --out"
+        )
+    before = _read_json(record)
+    for key, value in story.items():
+        if key != "versions" and before.get(key) != value:
+            raise ConfigError(
+                f"{out} holds a run with another {_difference(key, before.get(key), value)}; "
+                "repeat its command, or choose another folder with --out"
+            )
+    result = out / "result.json"
+    if not result.exists():
+        return None
+    finished = _read_json(result)
+    return None if finished["interrupted"] else finished
+
+
+def _choose(request: Request, graph: Graph) -> Choice:
+    return make_method(request.method, graph.name, request.preset, request.changes, request.device)
 
 
 def _story(request: Request, graph: Graph, choice: Choice) -> dict[str, Any]:
@@ -125,37 +178,6 @@ def _result(
 def _number(value: float | None) -> float | None:
     """Return None for NaN, which JSON does not know."""
     return None if value is None or value != value else value
-
-
-def _open_folder(out: Path, story: dict[str, Any], resume: bool) -> dict[str, Any] | None:
-    """Claim a folder for a run; return its result if the run is already finished."""
-    record = out / "run.json"
-    if resume and out.is_dir():
-        remove_leftovers(out)
-    if not record.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ConfigError(
-                f"{out} exists and holds no run of ours; choose a new folder with --out"
-            )
-        write_json(record, story)
-        return None
-    if not resume:
-        raise ConfigError(
-            f"{out} already holds a run; add --resume to go on with it, or choose "
-            "another folder with --out"
-        )
-    before = _read_json(record)
-    for key, value in story.items():
-        if key != "versions" and before.get(key) != value:
-            raise ConfigError(
-                f"{out} holds a run with another {_difference(key, before.get(key), value)}; "
-                "repeat its command, or choose another folder with --out"
-            )
-    result = out / "result.json"
-    if not result.exists():
-        return None
-    finished = _read_json(result)
-    return None if finished["interrupted"] else finished
 
 
 def _difference(key: str, before: Any, now: Any) -> str:
@@ -215,6 +237,9 @@ def _fill_folder(
         }
         save_model(out / "model", choice.method, graph, provenance=story, extra=extra)
     if outcome.history:
+        # matplotlib takes most of a second to import, and only a run that is kept needs it.
+        from grand.curves import save_curves
+
         save_curves(
             out / "curves.png",
             outcome,

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -157,16 +157,10 @@ def train(
     -------
     Outcome
     """
-    split = split or graph.split
-    graph.check_trainable(split)
-    assert split is not None
-    stream = Stream(seed)
-    with stream.at("prepare").torch_global():
-        method.prepare(graph, split, stream.at("initialisation"))
     run = _Run(method, graph, split, seed, callbacks, checkpoint, checkpoint_every)
     try:
-        for number, phase in enumerate(method.phases()):
-            run.phase(number, phase, stream.at("phase", number))
+        for _ in run.epochs():
+            pass
     except KeyboardInterrupt:
         if run.best_state is None:
             raise
@@ -176,6 +170,19 @@ def train(
     return run.outcome
 
 
+def epochs(
+    method: Method, graph: Graph, split: Split | None = None, *, seed: int = 0
+) -> Iterator[dict[str, float]]:
+    """Train as :func:`train` does, one epoch a step: whoever asks for the next keeps the clock.
+
+    Yields
+    ------
+    dict
+        The epoch's line of the history. After the last, the method has its best weights.
+    """
+    return _Run(method, graph, split, seed).epochs()
+
+
 class _Run:
     """The state of one call of :func:`train`."""
 
@@ -183,12 +190,18 @@ class _Run:
         self,
         method: Method,
         graph: Graph,
-        split: Split,
+        split: Split | None,
         seed: int,
-        callbacks: Sequence[Callback],
-        checkpoint: Path | None,
-        checkpoint_every: float,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Path | None = None,
+        checkpoint_every: float = 0.0,
     ) -> None:
+        split = split or graph.split
+        graph.check_trainable(split)
+        assert split is not None
+        self.stream = Stream(seed)
+        with self.stream.at("prepare").torch_global():
+            method.prepare(graph, split, self.stream.at("initialisation"))
         self.method, self.seed, self.callbacks = method, seed, callbacks
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.watched = np.concatenate([split.train, split.val])
@@ -209,8 +222,13 @@ class _Run:
         """Seconds of training, those before an interruption included."""
         return time.perf_counter() - self.started
 
-    def phase(self, number: int, phase: Phase, stream: Stream) -> None:
-        """Run one phase to its end and restore its best weights."""
+    def epochs(self) -> Iterator[dict[str, float]]:
+        """Run every phase, one epoch a step."""
+        for number, phase in enumerate(self.method.phases()):
+            yield from self.phase(number, phase, self.stream.at("phase", number))
+
+    def phase(self, number: int, phase: Phase, stream: Stream) -> Iterator[dict[str, float]]:
+        """Run one phase to its end, one epoch a step, and restore its best weights."""
         saved = self.resumed
         if saved and number < saved.phase:
             return
@@ -240,6 +258,7 @@ class _Run:
             if self.checkpoint and (due or over):
                 self.write(number, phase, epoch, progress)
                 last_write = time.monotonic()
+            yield record
         if self.best_state is not None:
             self.method.load_state(self.best_state)
 

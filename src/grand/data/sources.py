@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from grand.data import registry
 from grand.data.catalogue import Entry
 from grand.data.download import digest, download
 from grand.data.errors import DataError
+from grand.files import user_cache
 
 logger = logging.getLogger("grand.data")
 
@@ -26,14 +26,7 @@ def cache_folder() -> Path:
     """Return the dataset cache: ``GRAND_DATA``, or ``grand`` in the platform's user cache."""
     if configured := os.environ.get("GRAND_DATA"):
         return Path(configured).expanduser()
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "grand" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "grand"
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification asks to ignore a relative path.
-    return (Path(configured) if os.path.isabs(configured) else Path.home() / ".cache") / "grand"
+    return user_cache()
 
 
 def mirror_folder() -> Path | None:

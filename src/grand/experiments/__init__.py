@@ -1,0 +1,1 @@
+"""Experiments: many runs that belong together, on all cores."""

@@ -1,0 +1,85 @@
+"""What runs on a CPU in machine code of our own: random bits, propagation, and the training step.
+
+NumPy arrays in, NumPy arrays out; nothing here knows torch's autograd or a configuration. Every
+kernel is a serial function that releases the interpreter lock; :func:`spread` runs several of them
+side by side. Each has a counterpart in plain torch, which other devices use and tests compare.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+Piece = TypeVar("Piece")
+
+LANES = 16
+"""Matrices that kernels read have a multiple of this many columns, padded with zeros."""
+
+
+def usable(device: torch.device) -> bool:
+    """Whether tensors of a device can be handed to kernels."""
+    return device.type == "cpu"
+
+
+def padded(columns: int) -> int:
+    """Return the number of columns that kernels need to hold this many."""
+    return -(-columns // LANES) * LANES
+
+
+def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
+    """Call ``work`` on every piece, on as many threads as torch may use.
+
+    Which thread takes a piece must not matter to the result. Python's own threads do it: a kernel
+    takes a millisecond, starting it on another thread some ten microseconds, and unlike OpenMP's
+    they never spin, which would take the core from another process.
+    """
+    pieces = list(pieces)
+    threads = min(torch.get_num_threads(), len(pieces))
+    if threads <= 1:
+        for piece in pieces:
+            work(piece)
+        return
+    shared = iter(pieces)
+
+    def drain() -> None:
+        # next() on a list iterator is atomic under the interpreter lock.
+        for piece in shared:
+            work(piece)
+
+    others = [_pool(threads - 1).submit(drain) for _ in range(threads - 1)]
+    drain()
+    for other in others:
+        other.result()
+
+
+def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
+    """Cut ``range(size)`` into at most so many ranges, at multiples of ``multiple``."""
+    step = -(-size // (pieces * multiple)) * multiple
+    return [(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
+
+
+def scratch(*shape: int) -> np.ndarray:
+    """Return memory of this thread to work in, for as long as nobody else of the thread asks.
+
+    It is kept: memory fresh from the system costs more to touch first than a hop over it.
+    """
+    size = math.prod(shape)
+    held: np.ndarray | None = getattr(_thread, "scratch", None)
+    if held is None or held.size < size:
+        held = _thread.scratch = np.empty(size, dtype=np.float32)
+    return held[:size].reshape(shape)
+
+
+_thread = threading.local()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="grand")

@@ -1,0 +1,41 @@
+"""Compiling kernels, once for each version of their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core import config
+
+from grand.files import user_cache
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function when it is first called, or take it from the user's cache.
+
+    Numba's own cache looks at the file of the function alone, and would go on using old code after
+    a change in what the function calls; here the sources of all kernels name the folder.
+    """
+    settings: Any = config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(_folder())
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        # A home that cannot be written: compile in every process.
+        compiled = njit(nogil=True)(function)
+    finally:
+        settings.CACHE_DIR = before
+    return compiled
+
+
+@cache
+def _folder() -> Path:
+    digest = sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return user_cache() / "kernels" / digest.hexdigest()[:16]

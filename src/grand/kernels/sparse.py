@@ -1,0 +1,212 @@
+"""Propagation, and products with sparse features, of several views at once.
+
+Matrices are CSR arrays (``starts``, ``columns``, ``values``) or dense rows padded to a multiple of
+16 columns. Views stand side by side in the columns of one dense matrix. A view keeps some nodes
+(``node_words``: a bit a node) and some stored entries of the features (``entry_words``: a bit an
+entry); no words at all mean that everything is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from grand.kernels import LANES, ranges, scratch, spread
+from grand.kernels.jit import kernel
+from grand.kernels.simd import add_scaled, load, prefetch, splat, store
+
+Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Where rows start, the column of each stored entry, its value."""
+
+WIDE = 64
+"""Columns that go through all hops together: few enough to stay in cache, wide enough that fetching
+a row from memory is worth its while."""
+
+AHEAD = 16
+"""Entries between asking for a row and using it."""
+
+
+def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
+    """Write 1/(K+1) Σ_{k=0..K} Âᵏx into ``out``, which may be ``x`` itself."""
+
+    def block(columns: tuple[int, int]) -> None:
+        start, stop = columns
+        width = WIDE if stop - start == WIDE else LANES
+        work = scratch(3, len(x), width)
+        for column in range(start, stop, width):
+            _HOPS[width](*matrix, x, column, order, *work, out)
+
+    if order == 0:
+        np.copyto(out, x)
+    else:
+        spread(block, ranges(x.shape[1], -(-x.shape[1] // WIDE), WIDE))
+
+
+def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
+    """Write the product of a sparse and a dense matrix into ``out``."""
+    kernel = _PRODUCTS[_lanes(x.shape[1])]
+    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), 8))
+
+
+def multiply_views(
+    features: Csr,
+    weights: np.ndarray,
+    node_words: np.ndarray,
+    entry_words: np.ndarray,
+    scale: float,
+    out: np.ndarray,
+) -> None:
+    """Write scale · (mask ⊙ X) W of every view into ``out`` (nodes, views · hidden).
+
+    ``weights`` is (views, features, hidden), or (1, features, hidden) for all views alike.
+    """
+    hidden = weights.shape[2]
+    kernel = _VIEWS[_lanes(hidden)]
+    flat = weights.reshape(-1, hidden)
+    apart = weights.shape[1] if len(weights) > 1 else 0
+    views = out.shape[1] // hidden
+
+    def rows(piece: tuple[int, int]) -> None:
+        kernel(*features, flat, apart, views, node_words, entry_words, scale, *piece, out)
+
+    spread(rows, ranges(len(out), 8))
+
+
+def multiply_views_adjoint(
+    features: Csr,
+    gradient: np.ndarray,
+    node_words: np.ndarray,
+    entry_words: np.ndarray,
+    scale: float,
+    out: np.ndarray,
+) -> None:
+    """Write scale · (mask ⊙ X)ᵀ G of every view into ``out`` (views, features, hidden)."""
+    kernel = _VIEWS_ADJOINT[_lanes(out.shape[2])]
+    spread(
+        lambda view: kernel(*features, gradient, view, node_words, entry_words, scale, out[view]),
+        range(len(out)),
+    )
+
+
+@kernel
+def has_bit(words, row, position):  # type: ignore[no-untyped-def]
+    """Whether a bit of a row of words is set; words of no columns have every bit set."""
+    if words.shape[1] == 0:
+        return True
+    word = words[row, position >> 6]
+    return ((word >> np.uint64(position & 63)) & np.uint64(1)) != 0
+
+
+def _lanes(columns: int) -> int:
+    """Return the widest vector that divides a row."""
+    return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
+
+
+def _hops(lanes: int) -> Callable[..., Any]:
+    # Horner's scheme, y ← x + Ây: no running sum is read and written beside the powers. The first
+    # hop copies its columns of x: rows that lie far apart share few places in a cache.
+    @kernel
+    def hops(starts, columns, values, x, column, order, own, work, spare, out):  # type: ignore[no-untyped-def]
+        nodes = len(starts) - 1
+        last = len(columns) - 1
+        share = splat(lanes, np.float32(1.0 / (order + 1)))
+        for node in range(nodes):
+            power = load(lanes, x, node, column)
+            store(power, own, node, 0)
+            for entry in range(starts[node], starts[node + 1]):
+                prefetch(lanes, x, columns[min(entry + AHEAD, last)], column)
+                power = add_scaled(power, values[entry], load(lanes, x, columns[entry], column))
+            store(power, work, node, 0)
+        for _ in range(order - 1):
+            for node in range(nodes):
+                power = load(lanes, own, node, 0)
+                for entry in range(starts[node], starts[node + 1]):
+                    prefetch(lanes, work, columns[min(entry + AHEAD, last)], 0)
+                    power = add_scaled(power, values[entry], load(lanes, work, columns[entry], 0))
+                store(power, spare, node, 0)
+            work, spare = spare, work
+        for node in range(nodes):
+            store(load(lanes, work, node, 0) * share, out, node, column)
+
+    return hops
+
+
+def _product(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def product(starts, columns, values, x, first, stop, out):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
+        for row in range(first, stop):
+            for column in range(0, x.shape[1], lanes):
+                total = splat(lanes, np.float32(0))
+                for entry in range(starts[row], starts[row + 1]):
+                    prefetch(lanes, x, columns[min(entry + AHEAD, last)], column)
+                    total = add_scaled(total, values[entry], load(lanes, x, columns[entry], column))
+                store(total, out, row, column)
+
+    return product
+
+
+def _views(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def views_product(  # type: ignore[no-untyped-def]
+        starts,
+        columns,
+        values,
+        weights,
+        apart,
+        views,
+        node_words,
+        entry_words,
+        scale,
+        first,
+        stop,
+        out,
+    ):
+        hidden = weights.shape[1]
+        factor = splat(lanes, np.float32(scale))
+        for node in range(first, stop):
+            for view in range(views):
+                kept = has_bit(node_words, view, node)
+                for column in range(0, hidden, lanes):
+                    total = splat(lanes, np.float32(0))
+                    if kept:
+                        for entry in range(starts[node], starts[node + 1]):
+                            value = values[entry]
+                            if not has_bit(entry_words, view, entry):
+                                value = np.float32(0)
+                            row = load(lanes, weights, view * apart + columns[entry], column)
+                            total = add_scaled(total, value, row)
+                    store(total * factor, out, node, view * hidden + column)
+
+    return views_product
+
+
+def _views_adjoint(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def views_adjoint(  # type: ignore[no-untyped-def]
+        starts, columns, values, gradient, view, node_words, entry_words, scale, out
+    ):
+        hidden = out.shape[1]
+        out[:] = 0
+        for node in range(len(starts) - 1):
+            if not has_bit(node_words, view, node):
+                continue
+            for column in range(0, hidden, lanes):
+                row = load(lanes, gradient, node, view * hidden + column)
+                for entry in range(starts[node], starts[node + 1]):
+                    value = np.float32(values[entry] * scale)
+                    if not has_bit(entry_words, view, entry):
+                        value = np.float32(0)
+                    feature = columns[entry]
+                    total = add_scaled(load(lanes, out, feature, column), value, row)
+                    store(total, out, feature, column)
+
+    return views_adjoint
+
+
+_HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
+_PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
+_VIEWS = {lanes: _views(lanes) for lanes in (64, 32, 16)}
+_VIEWS_ADJOINT = {lanes: _views_adjoint(lanes) for lanes in (64, 32, 16)}
