@@ -123,14 +123,15 @@ def test_the_seed_decides_everything(blobs: tuple[np.ndarray, ...]) -> None:
 def test_unlabelled_rows_help() -> None:
     """Three labels a digit, against a classifier that sees nothing but them."""
     X, y = (part[:600] for part in load_digits(return_X_y=True))
-    given = per_class_split(y, 3, 0, seed=2).train
-    few = np.full(len(y), -1)
-    few[given] = y[given]
-
-    model = GrandClassifier(max_epochs=40, hidden=32, random_state=0).fit(X, few)
-
-    alone = LogisticRegression(max_iter=1000).fit(X[given], y[given])
-    assert model.score(X, y) > alone.score(X, y) + 0.05
+    gains = []
+    for seed in range(3):
+        given = per_class_split(y, 3, 0, seed=seed).train
+        few = np.full(len(y), -1)
+        few[given] = y[given]
+        model = GrandClassifier(max_epochs=40, hidden=32, random_state=0).fit(X, few)
+        alone = LogisticRegression(max_iter=1000).fit(X[given], y[given])
+        gains.append(model.score(X, y) - alone.score(X, y))
+    assert np.mean(gains) > 0.05
 
 
 def test_a_graph_gives_what_its_matrices_give(community: Graph) -> None:

@@ -64,7 +64,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         Show on stderr how training goes.
     feature_scaling, perturbation, drop_rate, order, augmentations, consistency_weight, \
 temperature, head, hidden, batch_norm, input_dropout, hidden_dropout, learning_rate, weight_decay, \
-patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attention_heads : optional
+patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attention_heads, \
+input_dropout_on, input_norm : optional
         As in :class:`grand.config.GrandConfig`; None leaves it to the preset.
 
     Attributes
@@ -132,6 +133,8 @@ patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attenti
         reduction: str | None = None,
         stopping: str | None = None,
         attention_heads: int | None = None,
+        input_dropout_on: str | None = None,
+        input_norm: str | None = None,
     ) -> None:
         self.preset = preset
         self.n_neighbors = n_neighbors
@@ -151,6 +154,7 @@ patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attenti
         self.mask_scaling, self.initialisation = mask_scaling, initialisation
         self.reduction, self.stopping = reduction, stopping
         self.attention_heads = attention_heads
+        self.input_dropout_on, self.input_norm = input_dropout_on, input_norm
 
     def fit(self, X: Any, y: Any = None, graph: Any = None) -> GrandClassifier:
         """Learn from a graph, or from a table.

@@ -209,12 +209,26 @@ class _Commuted:
             self._multiply_dense_adjoint(features, gradient, out)
         found = torch.from_numpy(out)[:, :, : self.hidden]
         norm = self.head.norm1
-        if isinstance(norm, FixedNorm):
-            shifts = torch.from_numpy(offset).view(count, self.wide)[:, None, : self.hidden]
-            found = (found - norm.mean[:, None] * shifts) / norm.deviation[:, None]
-        if self.factors is not None:
-            found = found * self.factors[:, :, None]
-        return {"weight1": found.sum(dim=0)}
+        if not isinstance(norm, FixedNorm):
+            return {"weight1": self._over_columns(found)}
+        # The weights count once before propagation, with the norm's gain, and once in the offset.
+        shifts = torch.from_numpy(offset).view(count, self.wide)[:, None, : self.hidden]
+        scaled, offsets = self._over_columns(found), self._over_columns(shifts)
+        gain = norm.weight.detach() / norm.deviation
+        shift = norm.bias.detach() - norm.mean * gain
+        weight = self.head.weight1.detach()
+        centred = (scaled - norm.mean[:, None] * offsets) / norm.deviation[:, None]
+        return {
+            "weight1": gain[:, None] * scaled + shift[:, None] * offsets,
+            "norm1.weight": (weight * centred).sum(dim=1),
+            "norm1.bias": (weight * offsets).sum(dim=1),
+        }
+
+    def _over_columns(self, found: torch.Tensor) -> torch.Tensor:
+        """Sum what was found for each view, (views, features or 1, hidden), where it counts."""
+        if self.factors is None:
+            return found.sum(dim=0)
+        return (found * self.factors[:, :, None]).sum(dim=0)
 
     def _column_factors(self, streams: Sequence[Stream]) -> torch.Tensor | None:
         """Return what dropout on columns multiplies each feature of each view with."""

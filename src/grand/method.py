@@ -147,7 +147,9 @@ class Grand(Method):
         head, features = self.head, self.inputs.features
         if not isinstance(head, DenseHead) or not self._has_kernels():
             return None
-        if not (head.commutes or isinstance(features, SparseMatrix)):
+        if not head.commutes and (
+            isinstance(head.norm1, FixedNorm) or not isinstance(features, SparseMatrix)
+        ):
             return None
         config = self.config
         nodes = features.shape[0]

@@ -21,7 +21,8 @@ class FixedNorm(nn.Module):
     """Zero mean and unit variance by statistics that never change, so that it commutes.
 
     The counterpart of batch norm for propagated features: ``fit`` takes the statistics of the
-    unperturbed ones, once. A gain and an offset would repeat the linear map that follows.
+    unperturbed ones, once. Gain and offset are learnt as in batch norm. They could be part of the
+    linear map that follows, but are not learnt as fast there.
     """
 
     mean: torch.Tensor
@@ -29,6 +30,8 @@ class FixedNorm(nn.Module):
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("deviation", torch.ones(num_features))
 
@@ -39,7 +42,7 @@ class FixedNorm(nn.Module):
 
     def forward(self, view: torch.Tensor) -> torch.Tensor:
         """Return the features normalised."""
-        return (view - self.mean) / self.deviation
+        return (view - self.mean) * (self.weight / self.deviation) + self.bias
 
 
 class DenseHead(nn.Module):
@@ -128,13 +131,13 @@ class DenseHead(nn.Module):
         if norm is None:
             return weight, None
         if isinstance(norm, FixedNorm):
-            gain, shift = 1.0 / norm.deviation, -norm.mean / norm.deviation
+            mean, deviation = norm.mean, norm.deviation
         else:
             assert norm.running_mean is not None
             assert norm.running_var is not None
-            gain = norm.weight / (norm.running_var + norm.eps).sqrt()
-            shift = norm.bias - norm.running_mean * gain
-        return weight * gain[:, None], shift @ weight
+            mean, deviation = norm.running_mean, (norm.running_var + norm.eps).sqrt()
+        gain = norm.weight / deviation
+        return weight * gain[:, None], (norm.bias - mean * gain) @ weight
 
     def rest(
         self, hidden: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None
