@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from grand.kernels import padded, rows, spread, views
+from grand.kernels import aligned, padded, rows, spread, views
 from grand.kernels.sparse import multiply_views, multiply_views_adjoint, propagate
 from grand.nn import DenseHead, FixedNorm
 from grand.perturb import Augmentation, entry_mask
@@ -56,6 +58,7 @@ class Step:
     ) -> None:
         self.head = head
         self.task = task
+        self.memory = _Memory()
         self.first: _FirstLayer
         if head.commutes:
             self.first = _Commuted(head, features, order)
@@ -110,7 +113,7 @@ class Step:
             None if norm is None else norm.scale,
             None if norm is None else norm.shift,
         )
-        out = product if norm is None else np.empty_like(product)
+        out = product if norm is None else self.memory("gradient", *product.shape)
         found = rows.learn(product, layer, words, 1.0 - head.hidden_dropout, task, out)
         gradients = {
             "weight2": torch.from_numpy(np.ascontiguousarray(found.weight2[:hidden])),
@@ -311,6 +314,10 @@ class _Propagated:
         if head.norm1 is None and operator.shape[0] <= SMALL and dense < sparse:
             unit = torch.eye(operator.shape[0])
             self.mixed = views.dense_panels(mixed_order(operator, unit, order).T.numpy())
+        # Neighbours near each other, so that fewer of the rows they share leave the cache.
+        matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
+        self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
+        self.ordered = SparseMatrix.from_scipy(matrix[self.places][:, self.places])
 
     def forward(
         self, drawn: Sequence[Augmentation], streams: Sequence[Stream]
@@ -324,7 +331,7 @@ class _Propagated:
         weight = nn.functional.pad(head.weight1.detach(), (0, missing))
         self.small = self.mixed is not None and all(v.operator is self.operator for v in drawn)
         if self.small:
-            self._small(weight, target)
+            self._small(weight, out)
         else:
             self._large(drawn, weight, target)
         return out, None
@@ -334,16 +341,10 @@ class _Propagated:
         head = self.head
         hidden = head.weight1.shape[1]
         given = torch.from_numpy(gradient).view(len(gradient), len(self.drops), self.wide)
-        total = torch.zeros(self.num_features, self.wide)
         if self.small:
-            blocks = self.views[0].shape[0]
-            for view, panels in enumerate(self.views):
-                part = nn.functional.pad(
-                    given[:, view], (0, 0, 0, blocks * views.BLOCK - len(gradient))
-                )
-                blocked = part.view(blocks, views.BLOCK, self.wide)
-                total.addbmm_(panels, blocked)
+            total = torch.from_numpy(views.small_adjoint(self.made, gradient))
             return {"weight1": total[:, :hidden]}
+        total = torch.zeros(self.num_features, self.wide)
         for view, seen in enumerate(self.views):
             total.addmm_(seen.T, given[:, view])
         if head.norm1 is None:
@@ -389,15 +390,11 @@ class _Propagated:
             for view, kept in zip(drawn, words, strict=True)
         ]
 
-    def _small(self, weight: torch.Tensor, target: torch.Tensor) -> None:
+    def _small(self, weight: torch.Tensor, out: np.ndarray) -> None:
         assert self.mixed is not None
-        nodes, blocks = target.shape[0], len(self.mixed)
-        made = self.memory("views", len(self.drops), blocks, self.num_features, views.BLOCK)
-        views.small_views(self.columns, self.mixed, self.drops, made)
-        self.views = list(torch.from_numpy(made))
-        for view, panels in enumerate(self.views):
-            product = torch.matmul(panels.transpose(1, 2), weight)
-            target[:, view] = product.view(-1, self.wide)[:nodes]
+        blocks = len(self.mixed)
+        self.made = self.memory("views", len(self.drops), blocks, self.num_features, views.BLOCK)
+        views.small_views(self.columns, self.mixed, self.drops, weight.numpy(), self.made, out)
 
     def _large(
         self, drawn: Sequence[Augmentation], weight: torch.Tensor, target: torch.Tensor
@@ -408,10 +405,14 @@ class _Propagated:
         self.views = []
         for view, (augmentation, drop) in enumerate(zip(drawn, self.drops, strict=True)):
             made = self.memory(f"view {view}", nodes, width)
+            same = augmentation.operator is self.operator
+            places = self.places if same else np.arange(nodes, dtype=np.int32)
+            factors = _kept_nodes(drop.node_words, nodes)[0].mul_(drop.scale).numpy()
             statistics = views.large_view(
-                augmentation.operator.csr,
-                self._panels(drop),
-                _kept_nodes(drop.node_words, nodes)[0].mul_(drop.scale).numpy(),
+                self.ordered.csr if same else augmentation.operator.csr,
+                self._panels(drop, places),
+                factors[places],
+                places,
                 self.order,
                 drop,
                 norm is not None,
@@ -435,14 +436,15 @@ class _Propagated:
                 product += added.sum(dim=0)
             target[:, view] = product
 
-    def _panels(self, drop: views.Drop) -> np.ndarray:
+    def _panels(self, drop: views.Drop, places: np.ndarray) -> np.ndarray:
         """Return the raw features of a view as dense panels, those of all views if they agree."""
-        nodes = self.operator.shape[0]
-        if drop.entry_words.shape[1]:
-            return views.feature_panels(self.columns, nodes, drop.entry_words)
-        if self.whole is None:
-            self.whole = views.feature_panels(self.columns, nodes, drop.entry_words)
-        return self.whole
+        if drop.entry_words.shape[1] == 0 and self.whole is not None:
+            return self.whole
+        panels = views.feature_panels(self.columns, places, drop.entry_words)
+        # Only the perturbation of edges leaves nodes in their own order, and it drops no entries.
+        if drop.entry_words.shape[1] == 0:
+            self.whole = panels
+        return panels
 
 
 class _Norm:
@@ -511,7 +513,7 @@ class _Memory:
     def __call__(self, name: str, *shape: int) -> np.ndarray:
         held = self.held.get(name)
         if held is None or held.shape != shape:
-            held = self.held[name] = np.empty(shape, dtype=np.float32)
+            held = self.held[name] = aligned(*shape)
         return held
 
 

@@ -29,6 +29,9 @@ from grand.randomness import Dropout, Mask, Stream
 from grand.scaling import FeatureScaling
 from grand.training import Method, Phase, State, Stopping
 
+SMALL_WORK = 30_000_000
+"""Multiplications of a propagation below which one thread is faster than two; about 2 ms."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -85,6 +88,7 @@ class Grand(Method):
             )
             self.head.norm1.fit(*statistics)
         self._step = self._fused_step()
+        self.threads = self._worthwhile_threads()
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
         """Make the parts that depend on the data; all that is missing then are the weights."""
@@ -141,6 +145,14 @@ class Grand(Method):
     def _has_kernels(self) -> bool:
         perceptron = isinstance(self.head, DenseHead) and not self.head.graph_layers
         return perceptron and kernels.usable(self.device)
+
+    def _worthwhile_threads(self) -> int | None:
+        """Return one for a small graph, where waking a second thread costs more than it does."""
+        config, operator = self.config, self.inputs.operator
+        if self._step is None or not self.head.commutes:
+            return None
+        columns = config.augmentations * config.hidden
+        return 1 if columns * config.order * len(operator.values) < SMALL_WORK else None
 
     def _fused_step(self) -> Step | None:
         """Return the training step in kernels, if this head and device have one."""

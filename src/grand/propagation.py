@@ -222,7 +222,7 @@ def _product(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     if not kernels.usable(x.device):
         return matrix @ x
     wide = _wide(x)
-    out = np.empty((matrix.shape[0], wide.shape[1]), dtype=np.float32)
+    out = kernels.aligned(matrix.shape[0], wide.shape[1])
     multiply(arrays(matrix), wide, out)
     return torch.from_numpy(out)[:, : x.shape[1]]
 
@@ -230,7 +230,7 @@ def _product(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _mixed(matrix: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
     if kernels.usable(x.device):
         wide = _wide(x)
-        out = np.empty_like(wide)
+        out = kernels.aligned(*wide.shape)
         propagate(arrays(matrix), wide, order, out)
         return torch.from_numpy(out)[:, : x.shape[1]]
     total = x

@@ -11,6 +11,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,7 +57,15 @@ class Phase:
 
 
 class Method(ABC):
-    """What the loop trains."""
+    """What the loop trains.
+
+    Attributes
+    ----------
+    threads : int or None
+        The most threads that pay for an epoch; None for all that torch has been given.
+    """
+
+    threads: int | None = None
 
     @abstractmethod
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
@@ -275,6 +284,10 @@ class _Run:
 
     def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         """Take an epoch's steps, validate, and return its line of the history."""
+        with _at_most(self.method.threads):
+            return self._epoch(phase, epoch, stream)
+
+    def _epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         parts: dict[str, float] = {}
         batches = 0
         for index, batch in enumerate(self.method.batches(phase, stream.at("batches"))):
@@ -365,6 +378,19 @@ class Progress:
     def finished(self) -> bool:
         """Whether the patience is used up."""
         return self.stopping.rule != "never" and self.waited >= self.stopping.patience
+
+
+@contextmanager
+def _at_most(threads: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if threads is None or threads >= before:
+        yield
+        return
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _metrics(part: str, logits: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:

@@ -23,6 +23,10 @@ LANES = 16
 """Matrices that kernels read have a multiple of this many columns, padded with zeros."""
 
 
+PIECES = 8
+"""How many pieces work is cut into where any number would do."""
+
+
 def usable(device: torch.device) -> bool:
     """Whether tensors of a device can be handed to kernels."""
     return device.type == "cpu"
@@ -36,9 +40,9 @@ def padded(columns: int) -> int:
 def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """Call ``work`` on every piece, on as many threads as torch may use.
 
-    Which thread takes a piece must not matter to the result. Python's own threads do it: a kernel
-    takes a millisecond, starting it on another thread some ten microseconds, and unlike OpenMP's
-    they never spin, which would take the core from another process.
+    Which thread takes a piece must not matter to the result. Python's own threads do it: unlike
+    OpenMP's they never spin, which would take the core from another process. Waking one takes up
+    to a tenth of a millisecond, so pieces should be few, and each worth milliseconds.
     """
     pieces = list(pieces)
     threads = min(torch.get_num_threads(), len(pieces))
@@ -65,6 +69,14 @@ def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
     return [(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
 
 
+def aligned(*shape: int) -> np.ndarray:
+    """Return new float32 memory for kernels, its contents arbitrary.
+
+    Torch's starts at a cache line, NumPy's need not, and then every vector is read from two lines.
+    """
+    return torch.empty(shape).numpy()
+
+
 def scratch(*shape: int) -> np.ndarray:
     """Return memory of this thread to work in, for as long as nobody else of the thread asks.
 
@@ -73,7 +85,7 @@ def scratch(*shape: int) -> np.ndarray:
     size = math.prod(shape)
     held: np.ndarray | None = getattr(_thread, "scratch", None)
     if held is None or held.size < size:
-        held = _thread.scratch = np.empty(size, dtype=np.float32)
+        held = _thread.scratch = aligned(size)
     return held[:size].reshape(shape)
 
 

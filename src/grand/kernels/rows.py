@@ -6,7 +6,7 @@ they are some twenty passes over (nodes, views, hidden). Batch norm couples the 
 there is a pass for its statistics before, and one for its gradient after.
 
 Matrices hold views side by side, (nodes, views · hidden), with ``hidden`` and ``classes`` padded.
-Nodes are cut into chunks whose sums are added in order: results do not depend on the threads.
+Nodes are cut into pieces whose sums are added in order: results do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grand.kernels import LANES, padded, ranges, spread
+from grand.kernels import LANES, PIECES, padded, ranges, spread
 from grand.kernels.jit import kernel
 from grand.kernels.simd import (
     add_scaled,
@@ -30,8 +30,6 @@ from grand.kernels.simd import (
     total,
     where_positive,
 )
-
-CHUNKS = 8
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def learn(
     scale = layer.scale if layer.scale is not None else np.empty((1, 0), np.float32)
     shift = layer.shift if layer.shift is not None else np.empty((1, 0), np.float32)
     transposed = np.ascontiguousarray(layer.weight2[:, : layer.classes].T)
-    pieces = ranges(len(first), CHUNKS)
+    pieces = ranges(len(first), PIECES)
     losses = np.zeros((len(pieces), 2))
     bias1 = np.zeros((len(pieces), 1, first.shape[1]), np.float32)
     weight2 = np.zeros((len(pieces), layer.classes, hidden), np.float32)
@@ -155,7 +153,7 @@ def learn(
 
 def activation_statistics(first: np.ndarray, bias1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and (biased) variance over nodes of ReLU(first + bias), view by view."""
-    pieces = ranges(len(first), CHUNKS)
+    pieces = ranges(len(first), PIECES)
     sums = np.zeros((len(pieces), 2, first.shape[1]), np.float64)
     spread(lambda k: _statistics(first, bias1, *pieces[k], sums[k]), range(len(pieces)))
     mean, square = sums.sum(axis=0) / len(first)
@@ -175,7 +173,7 @@ def through_norm(
     The gradient of a column is ``factor · gradient + slope · activation + offset`` where the ReLU
     is open; the three are (1, views · hidden). Returns the gradient of the bias.
     """
-    pieces = ranges(len(first), CHUNKS)
+    pieces = ranges(len(first), PIECES)
     sums = np.zeros((len(pieces), 1, bias1.shape[1]), np.float32)
     spread(
         lambda k: _through_norm(first, bias1, factor, slope, offset, *pieces[k], gradient, sums[k]),

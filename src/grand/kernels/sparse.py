@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from grand.kernels import LANES, ranges, scratch, spread
+from grand.kernels import LANES, PIECES, ranges, scratch, spread
 from grand.kernels.jit import kernel
 from grand.kernels.simd import add_scaled, load, prefetch, splat, store
 
@@ -47,7 +47,7 @@ def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
 def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     """Write the product of a sparse and a dense matrix into ``out``."""
     kernel = _PRODUCTS[_lanes(x.shape[1])]
-    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), 8))
+    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), PIECES))
 
 
 def multiply_views(
@@ -71,7 +71,7 @@ def multiply_views(
     def rows(piece: tuple[int, int]) -> None:
         kernel(*features, flat, apart, views, node_words, entry_words, scale, *piece, out)
 
-    spread(rows, ranges(len(out), 8))
+    spread(rows, ranges(len(out), PIECES))
 
 
 def multiply_views_adjoint(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grand.kernels import ranges, scratch, spread
+from grand.kernels import PIECES, aligned, ranges, scratch, spread
 from grand.kernels.bits import transpose_words
 from grand.kernels.jit import kernel
 from grand.kernels.simd import add_scaled, keep, load, prefetch, splat, store
@@ -66,16 +66,27 @@ def blocks(size: int) -> int:
 def dense_panels(mixed: np.ndarray) -> np.ndarray:
     """Cut a dense Ā into panels of 64 columns, (blocks, nodes, 64)."""
     nodes = len(mixed)
-    wide = np.zeros((nodes, blocks(nodes) * BLOCK), np.float32)
-    wide[:, :nodes] = mixed
-    return np.ascontiguousarray(wide.reshape(nodes, -1, BLOCK).transpose(1, 0, 2))
+    panels = aligned(blocks(nodes), nodes, BLOCK)
+    panels[:] = 0
+    for number, panel in enumerate(panels):
+        part = mixed[:, number * BLOCK : (number + 1) * BLOCK]
+        panel[:, : part.shape[1]] = part
+    return panels
 
 
-def small_views(features: Columns, panels: np.ndarray, drops: list[Drop], out: np.ndarray) -> None:
+def small_views(
+    features: Columns,
+    panels: np.ndarray,
+    drops: list[Drop],
+    weight: np.ndarray,
+    out: np.ndarray,
+    product: np.ndarray,
+) -> None:
     """Write Ā(mask ⊙ X), dropped out, of every view into ``out`` (views, blocks, features, 64).
 
-    ``panels`` are those of Āᵀ, whose columns are what each node collects. Four views at a time
-    share every row that is read.
+    And its products with ``weight`` (features, hidden) into ``product`` (nodes, views · hidden),
+    while it is in cache. ``panels`` are those of Āᵀ, whose columns are what each node collects.
+    Four views at a time share every row that is read.
     """
     for first in range(0, len(drops), TOGETHER):
         group = drops[first : first + TOGETHER]
@@ -93,7 +104,8 @@ def small_views(features: Columns, panels: np.ndarray, drops: list[Drop], out: n
             )
         words = np.stack([drop.input_words for drop in group])
         target = out[first : first + TOGETHER]
-        _spread_panels(features, values, panels, words, target)
+        column = first * weight.shape[1]
+        _spread_panels(features, values, panels, words, weight, target, column, product)
 
 
 def _spread_panels(
@@ -101,20 +113,50 @@ def _spread_panels(
     values: np.ndarray,
     panels: np.ndarray,
     words: np.ndarray,
+    weight: np.ndarray,
     out: np.ndarray,
+    column: int,
+    product: np.ndarray,
 ) -> None:
-    def panel(number: int) -> None:
+    def some(piece: tuple[int, int]) -> None:
         _small_views(
-            features.starts, features.nodes, values, panels[number], words, number, out[:, number]
+            features.starts,
+            features.nodes,
+            values,
+            panels,
+            words,
+            weight,
+            *piece,
+            scratch(len(out) * weight.shape[1], BLOCK),
+            out,
+            column,
+            product,
         )
 
-    spread(panel, range(len(panels)))
+    spread(some, ranges(len(panels), PIECES))
+
+
+def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return Σ over views of (dropped out, propagated features)ᵀ G, (features, hidden).
+
+    ``views`` is what :func:`small_views` made, ``gradient`` (nodes, views · hidden).
+    """
+    hidden = gradient.shape[1] // len(views)
+    pieces = ranges(views.shape[1], PIECES)
+    sums = aligned(len(pieces), views.shape[2], hidden)
+    spread(
+        lambda number: _small_adjoint(views, gradient, *pieces[number], sums[number]),
+        range(len(pieces)),
+    )
+    total: np.ndarray = sums.sum(axis=0)
+    return total
 
 
 def large_view(
     operator: Csr,
     panels: np.ndarray,
     factors: np.ndarray,
+    places: np.ndarray,
     order: int,
     drop: Drop,
     normalise: bool,
@@ -123,8 +165,9 @@ def large_view(
     """Write Ā(mask ⊙ X), dropped out, of one view into ``out`` (nodes, features padded).
 
     ``panels`` are X by :func:`feature_panels`, ``factors`` what each node's features are multiplied
-    with. With ``normalise``, columns get zero mean and unit variance before they are dropped out.
-    Returns the means and the (biased) variances; zeros and ones without.
+    with, and ``places`` the rows of ``out``, and of the bits, where the nodes of these three belong.
+    With ``normalise``, columns get zero mean and unit variance before they are dropped out. Returns
+    the means and the (biased) variances; zeros and ones without.
     """
     statistics = np.zeros((2, out.shape[1]), np.float32)
     statistics[1] = 1.0
@@ -134,6 +177,7 @@ def large_view(
             *operator,
             panels[number],
             factors,
+            places,
             *scratch(2, len(out), BLOCK),
             order,
             normalise,
@@ -148,23 +192,31 @@ def large_view(
     return statistics[0], statistics[1]
 
 
-def feature_panels(features: Columns, nodes: int, entry_words: np.ndarray) -> np.ndarray:
-    """Return features, without the entries dropped, dense, 64 columns a panel."""
+def feature_panels(features: Columns, places: np.ndarray, entry_words: np.ndarray) -> np.ndarray:
+    """Return features, without the entries dropped, dense, 64 columns a panel.
+
+    Row i is that of the node ``places[i]``.
+    """
     count = len(features.starts) - 1
-    panels = np.zeros((blocks(count), nodes, BLOCK), np.float32)
-    spread(
-        lambda number: _fill_panel(
+    panels = aligned(blocks(count), len(places), BLOCK)
+    rows = np.empty(len(places), np.int64)
+    rows[places] = np.arange(len(places))
+
+    def fill(number: int) -> None:
+        panels[number] = 0
+        _fill_panel(
             features.starts,
             features.nodes,
             features.values,
             features.entries,
             entry_words,
+            rows,
             number * BLOCK,
             min(number * BLOCK + BLOCK, count),
             panels[number],
-        ),
-        range(len(panels)),
-    )
+        )
+
+    spread(fill, range(len(panels)))
     return panels
 
 
@@ -175,9 +227,8 @@ def add_kept(input_words: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None
     rows are made first, and a node picks one by its byte.
     """
     sums = _byte_sums(rows)
-    pieces = [(start, min(start + CHUNK, len(out))) for start in range(0, len(out), CHUNK)]
     octets = input_words.view(np.uint8)
-    spread(lambda piece: _add_kept(octets, sums, *piece, out), pieces)
+    spread(lambda piece: _add_kept(octets, sums, *piece, out), ranges(len(out), PIECES))
 
 
 def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np.ndarray:
@@ -190,7 +241,7 @@ def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np
     count = -(-features // 8)
     out = np.empty((count * 8, gradient.shape[1]), np.float32)
 
-    spread(lambda part: _sum_kept(octets, gradient, *part, out), ranges(count, 8))
+    spread(lambda part: _sum_kept(octets, gradient, *part, out), ranges(count, PIECES))
     return out[:features]
 
 
@@ -204,38 +255,113 @@ def _mask_values(nodes, values, entries, node_words, entry_words, scale, view, o
 
 
 @kernel
-def _small_views(starts, nodes, values, panel, input_words, number, out):  # type: ignore[no-untyped-def]
+def _small_views(  # type: ignore[no-untyped-def]
+    starts,
+    nodes,
+    values,
+    panels,
+    input_words,
+    weight,
+    first_panel,
+    stop_panel,
+    sums,
+    out,
+    first_column,
+    product,
+):
     views = len(out)
+    features = len(starts) - 1
     words = np.empty((views, 64), np.uint64)
     words[:] = ~np.uint64(0)
-    for column in range(len(starts) - 1):
-        if column & 63 == 0 and input_words.shape[2] > 0:
+    for number in range(first_panel, stop_panel):
+        panel = panels[number]
+        sums[:] = 0
+        for first in range(0, features, 16):
+            stop = min(first + 16, features)
+            if first & 63 == 0 and input_words.shape[2] > 0:
+                for view in range(views):
+                    transpose_words(input_words[view], number * 64, first >> 6, words[view])
+            for column in range(first, stop):
+                one = splat(64, np.float32(0))
+                two, three, four = one, one, one
+                for position in range(starts[column], starts[column + 1]):
+                    row = load(64, panel, nodes[position], 0)
+                    one = add_scaled(one, values[position, 0], row)
+                    two = add_scaled(two, values[position, 1], row)
+                    three = add_scaled(three, values[position, 2], row)
+                    four = add_scaled(four, values[position, 3], row)
+                place = column & 63
+                store(keep(words[0, place], one), out[0, number], column, 0)
+                if views > 1:
+                    store(keep(words[1, place], two), out[1, number], column, 0)
+                if views > 2:
+                    store(keep(words[2, place], three), out[2, number], column, 0)
+                if views > 3:
+                    store(keep(words[3, place], four), out[3, number], column, 0)
+            # Sixteen features of a view are 4 kB: read again while they are near.
             for view in range(views):
-                transpose_words(input_words[view], number * 64, column >> 6, words[view])
-        one = splat(64, np.float32(0))
-        two, three, four = one, one, one
-        for position in range(starts[column], starts[column + 1]):
-            row = load(64, panel, nodes[position], 0)
-            one = add_scaled(one, values[position, 0], row)
-            two = add_scaled(two, values[position, 1], row)
-            three = add_scaled(three, values[position, 2], row)
-            four = add_scaled(four, values[position, 3], row)
-        place = column & 63
-        store(keep(words[0, place], one), out[0], column, 0)
-        if views > 1:
-            store(keep(words[1, place], two), out[1], column, 0)
-        if views > 2:
-            store(keep(words[2, place], three), out[2], column, 0)
-        if views > 3:
-            store(keep(words[3, place], four), out[3], column, 0)
+                _add_products(out[view, number], weight, first, stop, view * weight.shape[1], sums)
+        for node in range(min(64, len(product) - number * 64)):
+            for unit in range(len(sums)):
+                product[number * 64 + node, first_column + unit] = sums[unit, node]
 
 
 @kernel
-def _fill_panel(starts, nodes, values, entries, entry_words, first, stop, out):  # type: ignore[no-untyped-def]
+def _small_adjoint(views, gradient, first_panel, stop_panel, sums):  # type: ignore[no-untyped-def]
+    features, hidden = sums.shape
+    nothing = splat(16, np.float32(0))
+    sums[:] = 0
+    for number in range(first_panel, stop_panel):
+        count = min(64, len(gradient) - number * 64)
+        for view in range(len(views)):
+            seen = views[view, number]
+            for feature in range(0, features - 3, 4):
+                for column in range(0, hidden, 16):
+                    one, two = load(16, sums, feature, column), load(16, sums, feature + 1, column)
+                    three = load(16, sums, feature + 2, column)
+                    four = load(16, sums, feature + 3, column)
+                    for node in range(count):
+                        row = load(16, gradient, number * 64 + node, view * hidden + column)
+                        one = add_scaled(one, seen[feature, node], row)
+                        two = add_scaled(two, seen[feature + 1, node], row)
+                        three = add_scaled(three, seen[feature + 2, node], row)
+                        four = add_scaled(four, seen[feature + 3, node], row)
+                    store(one, sums, feature, column)
+                    store(two, sums, feature + 1, column)
+                    store(three, sums, feature + 2, column)
+                    store(four, sums, feature + 3, column)
+            for feature in range(features & ~3, features):
+                for column in range(0, hidden, 16):
+                    one = nothing
+                    for node in range(count):
+                        row = load(16, gradient, number * 64 + node, view * hidden + column)
+                        one = add_scaled(one, seen[feature, node], row)
+                    store(load(16, sums, feature, column) + one, sums, feature, column)
+
+
+@kernel
+def _add_products(rows, weight, first, stop, target, sums):  # type: ignore[no-untyped-def]
+    for unit in range(0, weight.shape[1], 4):
+        one, two = load(64, sums, target + unit, 0), load(64, sums, target + unit + 1, 0)
+        three, four = load(64, sums, target + unit + 2, 0), load(64, sums, target + unit + 3, 0)
+        for column in range(first, stop):
+            row = load(64, rows, column, 0)
+            one = add_scaled(one, weight[column, unit], row)
+            two = add_scaled(two, weight[column, unit + 1], row)
+            three = add_scaled(three, weight[column, unit + 2], row)
+            four = add_scaled(four, weight[column, unit + 3], row)
+        store(one, sums, target + unit, 0)
+        store(two, sums, target + unit + 1, 0)
+        store(three, sums, target + unit + 2, 0)
+        store(four, sums, target + unit + 3, 0)
+
+
+@kernel
+def _fill_panel(starts, nodes, values, entries, entry_words, rows, first, stop, out):  # type: ignore[no-untyped-def]
     for column in range(first, stop):
         for position in range(starts[column], starts[column + 1]):
             if has_bit(entry_words, 0, entries[position]):
-                out[nodes[position], column - first] = values[position]
+                out[rows[nodes[position]], column - first] = values[position]
 
 
 @kernel
@@ -245,6 +371,7 @@ def _large_view(  # type: ignore[no-untyped-def]
     values,
     x,
     factors,
+    places,
     work,
     spare,
     order,
@@ -259,8 +386,14 @@ def _large_view(  # type: ignore[no-untyped-def]
     last = len(columns) - 1
     nothing = splat(64, np.float32(0))
     for node in range(nodes):
-        store(add_scaled(nothing, factors[node], load(64, x, node, 0)), work, node, 0)
-    for _ in range(order):
+        power = add_scaled(nothing, factors[node], load(64, x, node, 0))
+        if order > 0:
+            for entry in range(starts[node], starts[node + 1]):
+                prefetch(64, x, columns[min(entry + AHEAD, last)], 0)
+                column = columns[entry]
+                power = add_scaled(power, values[entry] * factors[column], load(64, x, column, 0))
+        store(power, work, node, 0)
+    for _ in range(order - 1):
         for node in range(nodes):
             power = add_scaled(nothing, factors[node], load(64, x, node, 0))
             for entry in range(starts[node], starts[node + 1]):
@@ -283,9 +416,10 @@ def _large_view(  # type: ignore[no-untyped-def]
     factor = factor * share
     bits = ~np.uint64(0)
     for node in range(nodes):
+        place = places[node]
         if input_words.shape[1] > 0:
-            bits = input_words[node, number]
-        store(keep(bits, (load(64, work, node, 0) - mean) * factor), out, node, number * 64)
+            bits = input_words[place, number]
+        store(keep(bits, (load(64, work, node, 0) - mean) * factor), out, place, number * 64)
 
 
 @kernel
@@ -318,12 +452,13 @@ def _byte_sums(rows):  # type: ignore[no-untyped-def]
 @kernel
 def _add_kept(octets, sums, start, stop, out):  # type: ignore[no-untyped-def]
     hidden = sums.shape[1]
-    for octet in range(len(sums) // 256):
-        for node in range(start, stop):
-            row = octet * 256 + octets[node, octet]
-            for lane in range(0, hidden, 16):
-                added = load(16, out, node, lane) + load(16, sums, row, lane)
-                store(added, out, node, lane)
+    for chunk in range(start, stop, CHUNK):
+        for octet in range(len(sums) // 256):
+            for node in range(chunk, min(chunk + CHUNK, stop)):
+                row = octet * 256 + octets[node, octet]
+                for lane in range(0, hidden, 16):
+                    added = load(16, out, node, lane) + load(16, sums, row, lane)
+                    store(added, out, node, lane)
 
 
 @kernel

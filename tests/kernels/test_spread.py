@@ -1,0 +1,151 @@
+"""Work is shared between threads whole: nothing twice, nothing left out, no error lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grand.kernels import LANES, aligned, padded, ranges, scratch, spread, usable
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Let torch, and so the kernels, use this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 100])
+def test_every_piece_is_worked_on_once(threads: int, count: int) -> None:
+    done: list[int] = []
+    spread(done.append, range(count))
+    assert Counter(done) == Counter(range(count))
+    again: list[int] = []
+    spread(again.append, (piece for piece in done))
+    assert Counter(again) == Counter(range(count))
+
+
+def test_pieces_run_side_by_side(threads: int) -> None:
+    """Each piece waits for the others: alone, the first would wait for ever."""
+    together = threading.Barrier(threads, timeout=20)
+    workers = set()
+
+    def meet(piece: int) -> None:
+        together.wait()
+        workers.add(threading.get_ident())
+
+    spread(meet, range(threads))
+    assert len(workers) == threads
+    assert threading.get_ident() in workers, "the caller works too"
+
+
+def test_a_slow_piece_does_not_hold_up_the_others(threads: int) -> None:
+    """Whoever is free takes the next piece, and the call returns when the last is done."""
+    done = []
+    others_done = threading.Event()
+
+    def work(piece: int) -> None:
+        if piece == 0 and threads > 1:
+            assert others_done.wait(20), "the others wait for the slow piece"
+        done.append(piece)
+        if len(done) == 19:
+            others_done.set()
+
+    spread(work, range(20))
+    assert sorted(done) == list(range(20))
+    assert done.index(0) == (0 if threads == 1 else 19)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 6, 9])
+def test_an_error_in_any_piece_reaches_the_caller(threads: int, failing: int) -> None:
+    def work(piece: int) -> None:
+        time.sleep(0.002)
+        if piece == failing:
+            raise ArithmeticError(f"piece {piece}")
+
+    with pytest.raises(ArithmeticError, match=f"piece {failing}"):
+        spread(work, range(10))
+    # The threads live on.
+    done: list[int] = []
+    spread(done.append, range(10))
+    assert sorted(done) == list(range(10))
+
+
+@given(st.integers(0, 5000), st.integers(1, 40), st.sampled_from([1, 2, 16, 64]))
+def test_ranges_cover_everything_once(size: int, pieces: int, multiple: int) -> None:
+    cut = ranges(size, pieces, multiple)
+    assert len(cut) <= pieces
+    assert [place for start, stop in cut for place in range(start, stop)] == list(range(size))
+    for start, stop in cut:
+        assert start < stop
+        assert start % multiple == 0
+    lengths = [stop - start for start, stop in cut]
+    # All alike but the last, and none longer than its share, rounded up.
+    assert len(set(lengths[:-1])) <= 1
+    assert max(lengths, default=0) < size / pieces + multiple
+
+
+def test_scratch_is_kept_and_grows() -> None:
+    small = scratch(3, 5)
+    small[:] = 7.0
+    assert small.shape == (3, 5)
+    assert small.dtype == np.float32
+    assert small.flags.c_contiguous
+    assert np.shares_memory(scratch(5, 3), small)
+    large = scratch(2, 100, 1000)
+    assert large.shape == (2, 100, 1000)
+    assert np.shares_memory(scratch(4), large), "what was made larger is what is kept"
+    assert scratch(0, 3).shape == (0, 3)
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 3), (2, 100, 33)])
+def test_aligned_memory_starts_at_a_cache_line(shape: tuple[int, ...]) -> None:
+    made = [aligned(*shape) for _ in range(20)]
+    for number, one in enumerate(made):
+        assert one.shape == shape
+        assert one.dtype == np.float32
+        assert one.flags.c_contiguous
+        assert one.ctypes.data % 64 == 0
+        one[:] = number
+    for number, one in enumerate(made):
+        assert np.all(one == number), "two arrays share memory"
+
+
+def test_every_thread_has_a_scratch_of_its_own(threads: int) -> None:
+    together = threading.Barrier(threads, timeout=20)
+    held = []
+
+    def work(piece: int) -> None:
+        mine = scratch(1000)
+        held.append(mine)
+        together.wait()
+        mine[:] = piece
+        together.wait()
+        assert np.all(mine == piece), "another thread wrote here"
+        assert np.shares_memory(scratch(1000), mine)
+
+    spread(work, range(threads))
+    for number, one in enumerate(held):
+        assert not any(np.shares_memory(one, other) for other in held[:number])
+
+
+@given(st.integers(0, 10_000))
+def test_padded_is_the_next_multiple(columns: int) -> None:
+    assert padded(columns) % LANES == 0
+    assert columns <= padded(columns) < columns + LANES
+
+
+def test_kernels_are_for_the_cpu() -> None:
+    assert usable(torch.device("cpu"))
+    for other in ("cuda", "cuda:1", "mps", "meta"):
+        assert not usable(torch.device(other))
