@@ -268,17 +268,21 @@ class _Commuted:
         self.seen = [
             features if mask is None else features * mask.tensor(features.device) for mask in masks
         ]
-        for view, seen in enumerate(self.seen):
-            weight = torch.from_numpy(weights[view if len(weights) > 1 else 0])
-            torch.mul(seen @ weight, self.kept[view][:, None], out=target[:, view])
+        for some in _few_rows(len(out)):
+            for view, seen in enumerate(self.seen):
+                weight = torch.from_numpy(weights[view if len(weights) > 1 else 0])
+                kept = self.kept[view, some, None]
+                torch.mul(seen[some] @ weight, kept, out=target[some, view])
 
     def _multiply_dense_adjoint(
         self, features: torch.Tensor, gradient: np.ndarray, out: np.ndarray
     ) -> None:
         given = torch.from_numpy(gradient).view(len(gradient), len(self.drawn), self.wide)
-        for view, seen in enumerate(self.seen):
-            masked = given[:, view] * self.kept[view][:, None]
-            torch.mm(seen.T, masked, out=torch.from_numpy(out[view]))
+        out[:] = 0
+        for some in _few_rows(len(gradient)):
+            for view, seen in enumerate(self.seen):
+                masked = given[some, view] * self.kept[view, some, None]
+                torch.from_numpy(out[view]).addmm_(seen[some].T, masked)
 
     def _propagate(self, x: np.ndarray, *, forward: bool) -> None:
         operators = [view.operator for view in self.drawn]
@@ -521,6 +525,11 @@ def _words(masks: Sequence[Mask | None]) -> np.ndarray:
     """Return the words of one-row masks below each other; no columns if nothing is dropped."""
     given = [mask.words for mask in masks if mask is not None]
     return np.concatenate(given) if given else np.empty((len(masks), 0), np.uint64)
+
+
+def _few_rows(count: int) -> list[slice]:
+    """Cut rows into slices whose products stay in cache."""
+    return [slice(start, start + 8192) for start in range(0, count, 8192)]
 
 
 def _kept_nodes(words: np.ndarray, nodes: int) -> torch.Tensor:

@@ -129,8 +129,10 @@ class Grand(Method):
         if self._takes_sparse(sp.issparse(scaled)):
             return Inputs(SparseMatrix.from_scipy(scaled, self.device), operator)
         # Plain torch propagates dense features, and without the exchange they get filled in anyway.
-        dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled)
-        return Inputs(torch.tensor(dense, dtype=torch.float32, device=self.device), operator)
+        dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled, dtype=np.float32)
+        # A graph's own arrays are read-only, which torch does not know; what scaling made is ours.
+        owned = dense if dense.flags.writeable else dense.copy()
+        return Inputs(torch.from_numpy(owned).to(self.device), operator)
 
     def _takes_sparse(self, sparse: bool) -> bool:
         """Whether features are to be held sparse, given whether they come so."""

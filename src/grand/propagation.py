@@ -145,8 +145,14 @@ def normalise(adjacency: Matrix, attachments: Matrix | None = None) -> sp.csr_ar
         looped = sp.block_array([[looped, None], [attachments, own]], format="csr")
         added = np.asarray(attachments.sum(axis=1), dtype=np.float64).ravel() + 1.0
         degree = np.concatenate([degree, added])
-    scale = sp.diags_array(1.0 / np.sqrt(degree))
-    return sp.csr_array(scale @ looped @ scale, dtype=np.float32)
+    # In place of products with diagonal matrices, which would hold everything three times over.
+    scale = 1.0 / np.sqrt(degree)
+    values = np.repeat(scale, np.diff(looped.indptr))
+    values *= looped.data
+    values *= scale[looped.indices]
+    return sp.csr_array(
+        (values.astype(np.float32), looped.indices, looped.indptr), shape=looped.shape
+    )
 
 
 def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:
@@ -165,7 +171,8 @@ def propagated_rows(
     """
     transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
     blocks = []
-    for block in rows.split(256):
+    # As wide as a few hundred megabytes allow.
+    for block in rows.split(256 if operator.shape[0] < 250_000 else 64):
         unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
         unit[block, torch.arange(len(block), device=rows.device)] = 1.0
         blocks.append((transposed @ _mixed(operator.backward, unit, order)).T)

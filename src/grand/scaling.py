@@ -60,7 +60,9 @@ class FeatureScaling:
             if self.mean is not None:
                 # The training features were dense and centred; sparse ones have to be too.
                 dense = features.toarray() if sp.issparse(features) else features
-                return (dense - self.mean) / self.deviation
+                centred = dense - self.mean
+                centred /= self.deviation
+                return centred
             if sp.issparse(features):
                 return sp.csr_array(
                     features @ sp.diags_array(1.0 / self.deviation), dtype=np.float32

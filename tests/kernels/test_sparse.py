@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing import assert_rounded, csr, no_words, packed, random_csr
 
 import oracles
+from grand.kernels import sparse
 from grand.kernels.sparse import multiply, multiply_views, multiply_views_adjoint, propagate
 
 WIDTHS = st.sampled_from([16, 32, 48, 64, 80, 128, 144])
@@ -53,14 +55,18 @@ def assert_propagated(matrix: sp.csr_array, x: np.ndarray, order: int, result: n
     assert_rounded(result, expected, magnitude, 2 + order * (entries + 1))
 
 
+@pytest.mark.parametrize("large", [False, True])
 @given(operators(), WIDTHS, st.sampled_from([0, 1, 2, 7]), SEEDS, st.booleans())
 def test_propagation_is_the_average_of_powers(
-    matrix: sp.csr_array, width: int, order: int, seed: int, in_place: bool
+    large: bool, matrix: sp.csr_array, width: int, order: int, seed: int, in_place: bool
 ) -> None:
+    """Of a graph whose columns are shared between threads, and of one whose nodes are."""
     x = numbers(seed, matrix.shape[0], width)
     before = x.copy()
     out = x if in_place else untouched(*x.shape)
-    propagate(csr(matrix), x, order, out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparse, "MANY", 1 if large else 2**62)
+        propagate(csr(matrix), x, order, out)
     assert_propagated(matrix, before, order, out)
     if not in_place:
         np.testing.assert_array_equal(x, before)
@@ -88,6 +94,32 @@ def test_columns_are_propagated_alike_wherever_they_stand() -> None:
             x[:, [place]] = column
             propagate(csr(matrix), x, 4, x)
             results.append(x[:, place].copy())
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Put torch's number of threads back after a test that changes it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("width", [64, 144])
+def test_how_propagation_is_shared_does_not_show(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    matrix = random_csr(np.random.default_rng(8), 500, 500, 0.02) / 8
+    x = numbers(9, 500, width)
+    results = []
+    for count, many in ((1, 2**62), (1, 1), (2, 2**62), (2, 1), (5, 1)):
+        torch.set_num_threads(count)
+        monkeypatch.setattr(sparse, "MANY", many)
+        out = untouched(500, width)
+        propagate(csr(matrix), x, 4, out)
+        results.append(out)
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
 

@@ -154,10 +154,11 @@ def test_features_as_panels(
     generator = np.random.default_rng(seed)
     matrix = random_csr(generator, nodes, columns, density)
     view = dropped(generator, matrix, False, drops_entries, False)
-    panels = views.feature_panels(by_column(matrix), nodes, view.drop.entry_words)
+    places = generator.permutation(nodes).astype(np.int32)
+    panels = views.feature_panels(by_column(matrix), places, view.drop.entry_words)
     assert panels.shape == (views.blocks(columns), nodes, 64)
     side_by_side = np.concatenate(list(panels), axis=1)
-    expected = (view.before(matrix) / view.drop.scale).astype(np.float32)
+    expected = (view.before(matrix) / view.drop.scale).astype(np.float32)[places]
     np.testing.assert_allclose(side_by_side[:, :columns], expected, rtol=1e-6)
     assert not side_by_side[:, columns:].any()
 
@@ -186,11 +187,14 @@ def test_a_view_of_a_large_graph(
     operator = random_csr(generator, nodes, nodes, min(1.0, 4 / nodes))
     operator = operator / max(1.0, np.abs(operator).sum(axis=1).max())
     view = dropped(generator, matrix, *drops)
-    panels = views.feature_panels(by_column(matrix), nodes, view.drop.entry_words)
-    factors = (view.nodes_kept * view.drop.scale).astype(np.float32)
+    # Nodes are worked on in an order of their own; masks and results are in that of the graph.
+    places = generator.permutation(nodes).astype(np.int32)
+    panels = views.feature_panels(by_column(matrix), places, view.drop.entry_words)
+    ordered = csr(sp.csr_array(operator[places][:, places]))
+    factors = (view.nodes_kept * view.drop.scale).astype(np.float32)[places]
     out = np.full((nodes, panels.shape[0] * 64), np.nan, dtype=np.float32)
     means, variances = views.large_view(
-        csr(operator), panels, factors, order, view.drop, normalise, out
+        ordered, panels, factors, places, order, view.drop, normalise, out
     )
     hops = operator.astype(np.float32).astype(np.float64).toarray()
     before = view.before(matrix)
@@ -224,11 +228,12 @@ def test_a_normalised_view_has_zero_mean_and_unit_variance() -> None:
     x = (generator.standard_normal((nodes, columns)) + 100.0).astype(np.float32)
     matrix = sp.csr_array(x)
     view = dropped(generator, matrix, False, False, False)
-    panels = views.feature_panels(by_column(matrix), nodes, view.drop.entry_words)
+    places = np.arange(nodes, dtype=np.int32)
+    panels = views.feature_panels(by_column(matrix), places, view.drop.entry_words)
     out = np.empty((nodes, 128), dtype=np.float32)
     factors = np.full(nodes, 0.5, dtype=np.float32)
     nothing = csr(sp.csr_array((nodes, nodes), dtype=np.float32))
-    means, variances = views.large_view(nothing, panels, factors, 0, view.drop, True, out)
+    means, variances = views.large_view(nothing, panels, factors, places, 0, view.drop, True, out)
     exact = 0.5 * x.astype(np.float64)
     np.testing.assert_allclose(means[:columns], exact.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(variances[:columns], exact.var(axis=0), rtol=1e-5)

@@ -37,6 +37,12 @@ def padded(columns: int) -> int:
     return -(-columns // LANES) * LANES
 
 
+def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
+    """Call ``work`` on every piece, here and now."""
+    for piece in pieces:
+        work(piece)
+
+
 def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """Call ``work`` on every piece, on as many threads as torch may use.
 
@@ -47,15 +53,13 @@ def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     pieces = list(pieces)
     threads = min(torch.get_num_threads(), len(pieces))
     if threads <= 1:
-        for piece in pieces:
-            work(piece)
+        each(work, pieces)
         return
     shared = iter(pieces)
 
     def drain() -> None:
         # next() on a list iterator is atomic under the interpreter lock.
-        for piece in shared:
-            work(piece)
+        each(work, shared)
 
     others = [_pool(threads - 1).submit(drain) for _ in range(threads - 1)]
     drain()
@@ -72,9 +76,14 @@ def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
 def aligned(*shape: int) -> np.ndarray:
     """Return new float32 memory for kernels, its contents arbitrary.
 
-    Torch's starts at a cache line, NumPy's need not, and then every vector is read from two lines.
+    It starts at a cache line: otherwise every vector is read from two. NumPy asks the system for
+    huge pages where there is much of it, without which every row of a large graph is a miss of
+    the TLB too.
     """
-    return torch.empty(shape).numpy()
+    size = math.prod(shape)
+    memory = np.empty(size + LANES, dtype=np.float32)
+    start = -(memory.ctypes.data // 4) % LANES
+    return memory[start : start + size].reshape(shape)
 
 
 def scratch(*shape: int) -> np.ndarray:

@@ -9,11 +9,12 @@ entry); no words at all mean that everything is kept.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from grand.kernels import LANES, PIECES, ranges, scratch, spread
+from grand.kernels import LANES, PIECES, each, ranges, scratch, spread
 from grand.kernels.jit import kernel
 from grand.kernels.simd import add_scaled, load, prefetch, splat, store
 
@@ -27,21 +28,46 @@ a row from memory is worth its while."""
 AHEAD = 16
 """Entries between asking for a row and using it."""
 
+MANY = 50_000
+"""Nodes from which a hop over one block of columns is worth sharing between threads."""
+
 
 def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
     """Write 1/(K+1) Σ_{k=0..K} Âᵏx into ``out``, which may be ``x`` itself."""
-
-    def block(columns: tuple[int, int]) -> None:
-        start, stop = columns
-        width = WIDE if stop - start == WIDE else LANES
-        work = scratch(3, len(x), width)
-        for column in range(start, stop, width):
-            _HOPS[width](*matrix, x, column, order, *work, out)
-
+    blocks = ranges(x.shape[1], -(-x.shape[1] // WIDE), WIDE)
     if order == 0:
         np.copyto(out, x)
+    elif len(x) < MANY:
+        # A block of columns a thread, through all hops.
+        spread(lambda block: _propagate_block(matrix, x, block, order, out), blocks)
     else:
-        spread(block, ranges(x.shape[1], -(-x.shape[1] // WIDE), WIDE))
+        # One block at a time, whose hops are shared: what is read is in the cache of all threads,
+        # and in memory once.
+        for block in blocks:
+            _propagate_block(matrix, x, block, order, out, spread)
+
+
+def _propagate_block(
+    matrix: Csr,
+    x: np.ndarray,
+    block: tuple[int, int],
+    order: int,
+    out: np.ndarray,
+    share: Callable[..., None] = each,
+) -> None:
+    nodes, (start, stop) = len(x), block
+    width = WIDE if stop - start == WIDE else LANES
+    hop, scaled = _HOPS[width], _SCALED[width]
+    own, source, target = scratch(3, nodes, width)
+    pieces = ranges(nodes, PIECES)
+    for column in range(start, stop, width):
+        # Rows that lie far apart share few places in a cache: the columns get a place of their own.
+        share(partial(scaled, x, column, 1.0, own, 0), pieces)
+        share(partial(hop, *matrix, own, own, source), pieces)
+        for _ in range(order - 1):
+            share(partial(hop, *matrix, own, source, target), pieces)
+            source, target = target, source
+        share(partial(scaled, source, 0, 1.0 / (order + 1), out, column), pieces)
 
 
 def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
@@ -104,33 +130,29 @@ def _lanes(columns: int) -> int:
     return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
 
 
-def _hops(lanes: int) -> Callable[..., Any]:
-    # Horner's scheme, y ← x + Ây: no running sum is read and written beside the powers. The first
-    # hop copies its columns of x: rows that lie far apart share few places in a cache.
+def _hop(lanes: int) -> Callable[..., Any]:
+    # Horner's scheme, y ← x + Ây: no running sum is read and written beside the powers.
     @kernel
-    def hops(starts, columns, values, x, column, order, own, work, spare, out):  # type: ignore[no-untyped-def]
-        nodes = len(starts) - 1
+    def hop(starts, columns, values, own, source, out, piece):  # type: ignore[no-untyped-def]
         last = len(columns) - 1
-        share = splat(lanes, np.float32(1.0 / (order + 1)))
-        for node in range(nodes):
-            power = load(lanes, x, node, column)
-            store(power, own, node, 0)
+        for node in range(*piece):
+            power = load(lanes, own, node, 0)
             for entry in range(starts[node], starts[node + 1]):
-                prefetch(lanes, x, columns[min(entry + AHEAD, last)], column)
-                power = add_scaled(power, values[entry], load(lanes, x, columns[entry], column))
-            store(power, work, node, 0)
-        for _ in range(order - 1):
-            for node in range(nodes):
-                power = load(lanes, own, node, 0)
-                for entry in range(starts[node], starts[node + 1]):
-                    prefetch(lanes, work, columns[min(entry + AHEAD, last)], 0)
-                    power = add_scaled(power, values[entry], load(lanes, work, columns[entry], 0))
-                store(power, spare, node, 0)
-            work, spare = spare, work
-        for node in range(nodes):
-            store(load(lanes, work, node, 0) * share, out, node, column)
+                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
+                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
+            store(power, out, node, 0)
 
-    return hops
+    return hop
+
+
+def _scaled(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def scaled(x, column, factor, out, target, piece):  # type: ignore[no-untyped-def]
+        factors = splat(lanes, np.float32(factor))
+        for node in range(*piece):
+            store(load(lanes, x, node, column) * factors, out, node, target)
+
+    return scaled
 
 
 def _product(lanes: int) -> Callable[..., Any]:
@@ -206,7 +228,8 @@ def _views_adjoint(lanes: int) -> Callable[..., Any]:
     return views_adjoint
 
 
-_HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
+_HOPS = {lanes: _hop(lanes) for lanes in (WIDE, LANES)}
+_SCALED = {lanes: _scaled(lanes) for lanes in (WIDE, LANES)}
 _PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
 _VIEWS = {lanes: _views(lanes) for lanes in (64, 32, 16)}
 _VIEWS_ADJOINT = {lanes: _views_adjoint(lanes) for lanes in (64, 32, 16)}

@@ -165,7 +165,7 @@ def large_view(
     """Write Ā(mask ⊙ X), dropped out, of one view into ``out`` (nodes, features padded).
 
     ``panels`` are X by :func:`feature_panels`, ``factors`` what each node's features are multiplied
-    with, and ``places`` the rows of ``out``, and of the bits, where the nodes of these three belong.
+    with, and ``places`` the rows of ``out``, and of the bits, that the nodes of these belong to.
     With ``normalise``, columns get zero mean and unit variance before they are dropped out. Returns
     the means and the (biased) variances; zeros and ones without.
     """
