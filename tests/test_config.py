@@ -246,3 +246,13 @@ def test_a_configuration_cannot_be_changed_in_place(configure: Configure) -> Non
         config.order = 3  # type: ignore[misc]
     assert configure(order=5) is not config
     assert config.order == 3
+
+
+@pytest.mark.parametrize("place", ["columns", "entries"])
+def test_raw_dropout_before_a_batch_norm_is_refused(place: str) -> None:
+    """The norm needs propagated features, and the dropout would have been forgotten."""
+    _, config = preset("official", "pubmed")
+    with pytest.raises(ConfigError, match="set input_norm=fixed"):
+        config.replace(input_dropout_on=place)
+    with pytest.raises(ConfigError, match="set input_dropout_on=propagated"):
+        config.replace(head="gat", hidden=64, batch_norm=False, input_dropout_on=place)

@@ -42,8 +42,8 @@ class GrandConfig:
     hidden : width of the hidden layer
     batch_norm : normalise the inputs of both layers
     input_dropout, hidden_dropout : dropout rates inside the head
-    input_dropout_on : ``"propagated"`` features, as the paper has it, or raw features before
-        propagation, their ``"columns"`` (whole features) or ``"entries"``, which is far cheaper
+    input_dropout_on : entries of ``"propagated"`` features, as the paper has it; or, far cheaper,
+        whole ``"columns"``, features that a view lacks at all nodes, or raw ``"entries"``
     input_norm : with ``batch_norm``, the statistics of the first layer's: ``"batch"``, or
         ``"fixed"`` ones of the unperturbed propagated features, which is far cheaper
     learning_rate, weight_decay : of Adam; the decay is coupled, and on every parameter
@@ -98,6 +98,11 @@ class GrandConfig:
             raise ConfigError(
                 f"input_dropout_on = {self.input_dropout_on!r} with head = 'gat', whose first "
                 "layer does not commute with propagation; set input_dropout_on=propagated"
+            )
+        if self.batch_norm and self.input_norm == "batch" and self.input_dropout_on != "propagated":
+            raise ConfigError(
+                f"input_dropout_on = {self.input_dropout_on!r} before propagation, but batch_norm "
+                "with input_norm = 'batch' needs propagated features; set input_norm=fixed"
             )
         if self.head == "gat" and self.hidden % self.attention_heads:
             raise ConfigError(

@@ -182,7 +182,8 @@ class _Commuted:
         self.scale = drawn[0].scale
         if head.drops("entries"):
             masks = [
-                entry_mask(stream.at("input"), features, head.input_dropout) for stream in streams
+                entry_mask(stream.at("input"), features, head.input_dropout).both(mask)
+                for stream, mask in zip(streams, masks, strict=True)
             ]
             self.scale /= 1.0 - head.input_dropout
         self.node_words = _words([view.node_mask for view in drawn])

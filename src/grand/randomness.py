@@ -97,9 +97,13 @@ class Mask:
 
     @classmethod
     def draw(cls, stream: Stream, rows: int, columns: int, drop_rate: float) -> Mask:
-        """Draw bits that are set with probability ``1 - drop_rate``, exactly, independently."""
+        """Draw bits that are set with probability ``1 - drop_rate``, each on its own."""
         state = np.append(stream.words(3), np.uint64(1))
         return cls(keep_words(state, rows, columns, 1.0 - drop_rate), columns)
+
+    def both(self, other: Mask | None) -> Mask:
+        """Return the mask that keeps what this one and the other keep; None keeps everything."""
+        return self if other is None else Mask(self.words & other.words, self.columns)
 
     def array(self) -> np.ndarray:
         """Return the bits as booleans (rows, columns)."""

@@ -96,7 +96,7 @@ def test_logarithm_of_every_size(lanes: int) -> None:
     anything = (np.arange(1, 255, dtype=np.uint32)[:, None] << np.uint32(23)) | mantissas
     around_one = np.arange(0x3F000000, 0x40000000, 97, dtype=np.uint32)
     numbers = np.concatenate([anything, around_one], axis=None).view(np.float32)
-    numbers = np.append(numbers, np.nextafter(np.float32(1), np.float32([0, 2])))
+    numbers = np.append(numbers, np.nextafter(np.float32(1), np.array([0, 2], np.float32)))
     assert numbers.min() == np.finfo(np.float32).tiny
     assert numbers.max() == np.finfo(np.float32).max
     exact = np.log(numbers.astype(np.float64))

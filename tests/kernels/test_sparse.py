@@ -80,7 +80,7 @@ def test_propagation_with_wide_indices_has_the_same_bits(width: int) -> None:
     for index, out in zip((np.int32, np.int64), results, strict=True):
         propagate(csr(matrix, index), x, 3, out)
     assert_propagated(matrix, x, 3, results[0])
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_columns_are_propagated_alike_wherever_they_stand() -> None:
@@ -170,7 +170,7 @@ def test_a_product_with_wide_indices_has_the_same_bits() -> None:
     results = [untouched(20, 48) for _ in range(2)]
     for index, out in zip((np.int32, np.int64), results, strict=True):
         multiply(csr(matrix, index), x, out)
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 class Views:

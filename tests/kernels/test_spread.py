@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 import threading
 import time
 from collections import Counter
@@ -149,3 +151,60 @@ def test_kernels_are_for_the_cpu() -> None:
     assert usable(torch.device("cpu"))
     for other in ("cuda", "cuda:1", "mps", "meta"):
         assert not usable(torch.device(other))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_error_waits_until_nobody_works_any_more() -> None:
+    """Otherwise another thread would go on writing into arrays that the caller has given up."""
+    together, done, here = threading.Barrier(2), [], threading.get_ident()
+
+    def work(piece: int) -> None:
+        if piece < 2:
+            together.wait()
+        if threading.get_ident() == here:
+            raise ValueError
+        time.sleep(0.1)
+        done.append(piece)
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        spread(work, range(3))
+    before = list(done)
+    time.sleep(0.3)
+    assert done == before
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_piece_may_spread_work_itself() -> None:
+    done: list[tuple[int, int]] = []
+
+    def work(piece: int) -> None:
+        spread(lambda inner: done.append((piece, inner)), range(3))
+
+    spread(work, range(4))
+    assert sorted(done) == [(piece, inner) for piece in range(4) for inner in range(3)]
+
+
+def _spread_in_a_child() -> None:
+    spread(lambda piece: None, range(4))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    spread(lambda piece: time.sleep(0.01), range(4))
+    process = multiprocessing.get_context("fork").Process(target=_spread_in_a_child)
+    process.start()
+    process.join(20)
+    hung = process.is_alive()
+    process.kill()
+    assert not hung
+    assert process.exitcode == 0

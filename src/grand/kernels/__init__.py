@@ -8,9 +8,10 @@ side by side. Each has a counterpart in plain torch, which other devices use and
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
@@ -52,7 +53,8 @@ def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """
     pieces = list(pieces)
     threads = min(torch.get_num_threads(), len(pieces))
-    if threads <= 1:
+    if threads <= 1 or getattr(_thread, "helps", False):
+        # A helping thread that waited for others could wait for itself.
         each(work, pieces)
         return
     shared = iter(pieces)
@@ -61,16 +63,26 @@ def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         # next() on a list iterator is atomic under the interpreter lock.
         each(work, shared)
 
-    others = [_pool(threads - 1).submit(drain) for _ in range(threads - 1)]
-    drain()
+    def help_drain() -> None:
+        _thread.helps = True
+        drain()
+
+    others = [_pool(threads - 1).submit(help_drain) for _ in range(threads - 1)]
+    try:
+        drain()
+    finally:
+        # Nobody may go on writing into the caller's arrays.
+        wait(others)
     for other in others:
         other.result()
 
 
 def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
     """Cut ``range(size)`` into at most so many ranges, at multiples of ``multiple``."""
+    if size == 0:
+        return []
     step = -(-size // (pieces * multiple)) * multiple
-    return [(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
+    return [(start, min(start + step, size)) for start in range(0, size, step)]
 
 
 def aligned(*shape: int) -> np.ndarray:
@@ -104,3 +116,8 @@ _thread = threading.local()
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="grand")
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of a pool stay behind in the parent.
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -20,7 +20,7 @@ def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -
     rows, columns : int
         The shape of the bits. Each row starts a new word; bits beyond its end are arbitrary.
     probability : float
-        From 0 to 1, taken exactly.
+        From 0 to 1, taken to 53 binary digits.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -
     if probability >= 1.0:
         words.fill(np.uint64(2**64 - 1))
     else:
-        _draw(state, np.uint64(probability * 2**DIGITS), words.reshape(-1))
+        _draw(state, np.uint64(round(probability * 2**DIGITS)), words.reshape(-1))
     return words
 
 

@@ -13,6 +13,9 @@ from numba.core import config
 
 from grand.files import user_cache
 
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+"""Let other threads run meanwhile, and divide by zero as NumPy does."""
+
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function when it is first called, or take it from the user's cache.
@@ -24,10 +27,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(_folder())
     try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+        compiled: Callable[..., Any] = njit(cache=True, **OPTIONS)(function)
     except RuntimeError:
         # A home that cannot be written: compile in every process.
-        compiled = njit(nogil=True)(function)
+        compiled = njit(**OPTIONS)(function)
     finally:
         settings.CACHE_DIR = before
     return compiled

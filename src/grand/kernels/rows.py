@@ -153,11 +153,19 @@ def learn(
 
 def activation_statistics(first: np.ndarray, bias1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and (biased) variance over nodes of ReLU(first + bias), view by view."""
+    # The mean first, then the squares around it: their difference would lose what is small.
+    mean = _mean(first, bias1, np.zeros(bias1.shape, np.float32), squared=False)
+    centre = mean.astype(np.float32)[None]
+    around = mean - centre[0]
+    return mean, _mean(first, bias1, centre, squared=True) - around**2
+
+
+def _mean(first: np.ndarray, bias1: np.ndarray, centre: np.ndarray, *, squared: bool) -> np.ndarray:
     pieces = ranges(len(first), PIECES)
-    sums = np.zeros((len(pieces), 2, first.shape[1]), np.float64)
-    spread(lambda k: _statistics(first, bias1, *pieces[k], sums[k]), range(len(pieces)))
-    mean, square = sums.sum(axis=0) / len(first)
-    return mean, np.maximum(square - mean**2, 0.0)
+    sums = np.zeros((len(pieces), first.shape[1]), np.float64)
+    spread(lambda k: _sums(first, bias1, centre, squared, *pieces[k], sums[k]), range(len(pieces)))
+    mean: np.ndarray = sums.sum(axis=0) / len(first)
+    return mean
 
 
 def through_norm(
@@ -331,24 +339,20 @@ def _learn(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _statistics(first, bias1, start, stop, sums):  # type: ignore[no-untyped-def]
-    parts = np.empty((2, 16), np.float32)
+def _sums(first, bias1, centre, squared, start, stop, sums):  # type: ignore[no-untyped-def]
+    part = np.empty((1, 16), np.float32)
     for place in range(0, first.shape[1], 16):
-        bias = load(16, bias1, 0, place)
+        bias, middle = load(16, bias1, 0, place), load(16, centre, 0, place)
         # Short sums in float32, their sum in float64.
         for block in range(start, stop, 128):
-            mean = splat(16, np.float32(0))
-            square = mean
+            added = splat(16, np.float32(0))
             for node in range(block, min(block + 128, stop)):
                 value = load(16, first, node, place) + bias
-                value = where_positive(value, value)
-                mean = mean + value
-                square = square + value * value
-            store(mean, parts, 0, 0)
-            store(square, parts, 1, 0)
+                value = where_positive(value, value) - middle
+                added = added + (value * value if squared else value)
+            store(added, part, 0, 0)
             for lane in range(16):
-                sums[0, place + lane] += parts[0, lane]
-                sums[1, place + lane] += parts[1, lane]
+                sums[place + lane] += part[0, lane]
 
 
 @kernel

@@ -108,11 +108,12 @@ def keep(typing: Any, bits: Any, vector: Any) -> Any:
 
 @intrinsic
 def where_positive(typing: Any, condition: Any, vector: Any) -> Any:
-    """Return the lanes where ``condition`` is above zero, and zero elsewhere."""
+    """Return the lanes where ``condition`` is above zero or not a number, and zero elsewhere."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zero = ir.Constant(_llvm(vector.lanes), None)
-        mask = builder.fcmp_ordered(">", arguments[0], zero)
+        # Unordered, so that what is not a number stays to be noticed.
+        mask = builder.fcmp_unordered(">", arguments[0], zero)
         return builder.select(mask, arguments[1], zero)
 
     return vector(vector, vector), lower
@@ -174,7 +175,9 @@ def exponential(typing: Any, vector: Any) -> Any:
         places = ir.Constant(whole, [23] * lanes)
         exponent = builder.shl(builder.bitcast(shifted, whole), places)
         raised = builder.add(builder.bitcast(result, whole), exponent)
-        return builder.select(counts, builder.bitcast(raised, _llvm(lanes)), constant(0.0))
+        value = builder.select(counts, builder.bitcast(raised, _llvm(lanes)), constant(0.0))
+        no_number = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.select(no_number, arguments[0], value)
 
     return vector(vector), lower
 

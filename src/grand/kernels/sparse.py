@@ -34,7 +34,7 @@ MANY = 50_000
 
 def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
     """Write 1/(K+1) Σ_{k=0..K} Âᵏx into ``out``, which may be ``x`` itself."""
-    blocks = ranges(x.shape[1], -(-x.shape[1] // WIDE), WIDE)
+    blocks = ranges(x.shape[1], max(1, -(-x.shape[1] // WIDE)), WIDE)
     if order == 0:
         np.copyto(out, x)
     elif len(x) < MANY:
