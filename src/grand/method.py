@@ -30,7 +30,7 @@ from grand.scaling import FeatureScaling
 from grand.training import Method, Phase, State, Stopping
 
 SMALL_WORK = 30_000_000
-"""Multiplications of a propagation below which one thread is faster than two; about 2 ms."""
+"""Multiplications of a propagation below which torch's own operations are short; about 2 ms."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Grand(Method):
             )
             self.head.norm1.fit(*statistics)
         self._step = self._fused_step()
-        self.threads = self._worthwhile_threads()
+        self.threads = self._torch_threads()
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
         """Make the parts that depend on the data; all that is missing then are the weights."""
@@ -148,7 +148,7 @@ class Grand(Method):
         perceptron = isinstance(self.head, DenseHead) and not self.head.graph_layers
         return perceptron and kernels.usable(self.device)
 
-    def _worthwhile_threads(self) -> int | None:
+    def _torch_threads(self) -> int | None:
         """Return one for a small graph, where waking a second thread costs more than it does."""
         config, operator = self.config, self.inputs.operator
         if self._step is None or not self.head.commutes:

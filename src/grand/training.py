@@ -11,7 +11,6 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ import torch
 
 from grand.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from grand.graph import Graph, Split
+from grand.kernels import torch_threads
 from grand.randomness import Stream
 
 State = dict[str, torch.Tensor]
@@ -62,7 +62,8 @@ class Method(ABC):
     Attributes
     ----------
     threads : int or None
-        The most threads that pay for an epoch; None for all that torch has been given.
+        The most threads that torch's own operations should use in an epoch; None for as many as
+        torch has been given.
     """
 
     threads: int | None = None
@@ -284,7 +285,7 @@ class _Run:
 
     def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         """Take an epoch's steps, validate, and return its line of the history."""
-        with _at_most(self.method.threads):
+        with torch_threads(self.method.threads):
             return self._epoch(phase, epoch, stream)
 
     def _epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
@@ -307,12 +308,15 @@ class _Run:
         record |= {name: total / batches for name, total in parts.items()}
         with torch.no_grad():
             logits = self.method.logits(rows=self.watched).cpu()
+        losses = torch.nn.functional.cross_entropy(logits, self.targets, reduction="none").numpy()
+        correct = (logits.argmax(dim=1) == self.targets).numpy()
         for part, chosen in (
             ("train", slice(0, self.num_train)),
             ("val", slice(self.num_train, None)),
         ):
-            record |= _metrics(part, logits[chosen], self.targets[chosen])
-            if len(self.targets[chosen]) and math.isnan(record[f"{part}_loss"]):
+            record[f"{part}_loss"] = _mean(losses[chosen])
+            record[f"{part}_accuracy"] = _mean(correct[chosen])
+            if len(losses[chosen]) and math.isnan(record[f"{part}_loss"]):
                 # The step was finite and what it led to is not: the last epoch has no next loss.
                 raise TrainingError(_diverged(epoch, f"{part}_loss after it is nan", phase))
         return record
@@ -380,25 +384,8 @@ class Progress:
         return self.stopping.rule != "never" and self.waited >= self.stopping.patience
 
 
-@contextmanager
-def _at_most(threads: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if threads is None or threads >= before:
-        yield
-        return
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _metrics(part: str, logits: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    if len(targets) == 0:
-        return {f"{part}_loss": math.nan, f"{part}_accuracy": math.nan}
-    loss = torch.nn.functional.cross_entropy(logits, targets).item()
-    correct = (logits.argmax(dim=1) == targets).sum().item()
-    return {f"{part}_loss": loss, f"{part}_accuracy": correct / len(targets)}
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean(dtype=np.float64)) if len(values) else math.nan
 
 
 def _diverged(epoch: int, what: str, phase: Phase) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -44,16 +45,45 @@ def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         work(piece)
 
 
+def threads() -> int:
+    """Return how many threads kernels may use."""
+    return _threads or torch.get_num_threads()
+
+
+@contextmanager
+def torch_threads(most: int | None) -> Iterator[None]:
+    """Let torch's own operations use so many threads at most, and kernels as many as before.
+
+    Torch's threads either spin, which takes the core from others, or take as long to wake as an
+    operation on a small graph lasts.
+    """
+    global _threads
+    before, kernels_before = torch.get_num_threads(), _threads
+    if most is None or most >= before:
+        yield
+        return
+    _threads = threads()
+    torch.set_num_threads(most)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _threads = kernels_before
+
+
+_threads: int | None = None
+
+
 def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
-    """Call ``work`` on every piece, on as many threads as torch may use.
+    """Call ``work`` on every piece, on as many threads as kernels may use.
 
     Which thread takes a piece must not matter to the result. Python's own threads do it: unlike
-    OpenMP's they never spin, which would take the core from another process. Waking one takes up
-    to a tenth of a millisecond, so pieces should be few, and each worth milliseconds.
+    OpenMP's they never spin. Waking one takes up to a tenth of a millisecond, so pieces should be
+    few, and each worth as much.
     """
     pieces = list(pieces)
-    threads = min(torch.get_num_threads(), len(pieces))
-    if threads <= 1 or getattr(_thread, "helps", False):
+    count = min(threads(), len(pieces))
+    if count <= 1 or getattr(_thread, "helps", False):
         # A helping thread that waited for others could wait for itself.
         each(work, pieces)
         return
@@ -67,7 +97,7 @@ def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         _thread.helps = True
         drain()
 
-    others = [_pool(threads - 1).submit(help_drain) for _ in range(threads - 1)]
+    others = [_pool(count - 1).submit(help_drain) for _ in range(count - 1)]
     try:
         drain()
     finally:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grand.kernels import LANES, PIECES, padded, ranges, spread
+from grand.kernels import LANES, PIECES, padded, ranges, spread, threads
 from grand.kernels.jit import kernel
 from grand.kernels.simd import (
     add_scaled,
@@ -113,8 +113,10 @@ def learn(
     bias2 = np.zeros((len(pieces), 1, classes), np.float32)
     norms = np.zeros((len(pieces), 2, first.shape[1] if normed else 0), np.float32)
 
-    def chunk(number: int) -> None:
-        _learn(
+    bounds = np.array([start for start, _ in pieces] + [len(first)])
+
+    def several(group: tuple[int, int]) -> None:
+        _learn_pieces(
             first,
             layer.bias1,
             scale,
@@ -128,16 +130,19 @@ def learn(
             task.label_weights,
             np.float32(task.consistency_weight),
             np.float32(1.0 / task.temperature),
-            *pieces[number],
+            bounds,
+            *group,
             out,
-            losses[number],
-            bias1[number],
-            weight2[number],
-            bias2[number],
-            norms[number],
+            losses,
+            bias1,
+            weight2,
+            bias2,
+            norms,
         )
 
-    spread(chunk, range(len(pieces)))
+    # Few calls, each of several pieces: a thread that goes from one to the next has to wait for the
+    # interpreter in between.
+    spread(several, ranges(len(pieces), threads()))
     supervised, consistency = losses.sum(axis=0)
     shift_gradient, scale_gradient = norms.sum(axis=0)
     return Gradients(
@@ -191,6 +196,57 @@ def through_norm(
 
 
 @kernel
+def _learn_pieces(  # type: ignore[no-untyped-def]
+    first,
+    bias1,
+    scale,
+    shift,
+    weight2,
+    transposed,
+    bias2,
+    hidden_words,
+    boost,
+    labels,
+    label_weights,
+    consistency_weight,
+    sharpness,
+    bounds,
+    first_piece,
+    stop_piece,
+    out,
+    losses,
+    bias1_sums,
+    weight2_sums,
+    bias2_sums,
+    norm_sums,
+):
+    for piece in range(first_piece, stop_piece):
+        _learn(
+            first,
+            bias1,
+            scale,
+            shift,
+            weight2,
+            transposed,
+            bias2,
+            hidden_words,
+            boost,
+            labels,
+            label_weights,
+            consistency_weight,
+            sharpness,
+            bounds[piece],
+            bounds[piece + 1],
+            out,
+            losses[piece],
+            bias1_sums[piece],
+            weight2_sums[piece],
+            bias2_sums[piece],
+            norm_sums[piece],
+        )
+
+
+@kernel
 def _learn(  # type: ignore[no-untyped-def]
     first,
     bias1,
@@ -237,6 +293,7 @@ def _learn(  # type: ignore[no-untyped-def]
         weight = label_weights[node]
         label = labels[node]
         average[:] = 0
+        squares = nothing
         for view in range(views):
             for column in range(0, hidden, 16):
                 place = view * hidden + column
@@ -298,7 +355,7 @@ def _learn(  # type: ignore[no-untyped-def]
                 for block in range(0, padded_classes, 16):
                     chance = load(16, chances, view, block)
                     distance = chance - load(16, average, 0, block)
-                    consistency += total(distance * distance)
+                    squares = squares + distance * distance
                     slope = distance * doubled
                     pull += total(slope * chance)
                     store(slope, slopes, 0, block)
@@ -334,6 +391,7 @@ def _learn(  # type: ignore[no-untyped-def]
                     gradient = where_positive(value, gradient)
                     store(load(16, bias1_sums, 0, place) + gradient, bias1_sums, 0, place)
                 store(gradient, out, node, place)
+        consistency += total(squares)
     losses[0] = supervised
     losses[1] = consistency
 

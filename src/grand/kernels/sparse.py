@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from grand.kernels import LANES, PIECES, each, ranges, scratch, spread
+from grand.kernels import LANES, PIECES, ranges, scratch, spread, threads
 from grand.kernels.jit import kernel
 from grand.kernels.simd import add_scaled, load, prefetch, splat, store
 
@@ -39,41 +39,47 @@ def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
         np.copyto(out, x)
     elif len(x) < MANY:
         # A block of columns a thread, through all hops.
-        spread(lambda block: _propagate_block(matrix, x, block, order, out), blocks)
+        spread(lambda block: _propagate_alone(matrix, x, block, order, out), blocks)
     else:
         # One block at a time, whose hops are shared: what is read is in the cache of all threads,
         # and in memory once.
         for block in blocks:
-            _propagate_block(matrix, x, block, order, out, spread)
+            _propagate_together(matrix, x, block, order, out)
 
 
-def _propagate_block(
-    matrix: Csr,
-    x: np.ndarray,
-    block: tuple[int, int],
-    order: int,
-    out: np.ndarray,
-    share: Callable[..., None] = each,
+def _propagate_alone(
+    matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
 ) -> None:
-    nodes, (start, stop) = len(x), block
-    width = WIDE if stop - start == WIDE else LANES
-    hop, scaled = _HOPS[width], _SCALED[width]
-    own, source, target = scratch(3, nodes, width)
-    pieces = ranges(nodes, PIECES)
-    for column in range(start, stop, width):
-        # Rows that lie far apart share few places in a cache: the columns get a place of their own.
-        share(partial(scaled, x, column, 1.0, own, 0), pieces)
-        share(partial(hop, *matrix, own, own, source), pieces)
+    width = _width(block)
+    work = scratch(3, len(x), width)
+    for column in range(*block, width):
+        _HOPS[width](*matrix, x, column, order, *work, out)
+
+
+def _propagate_together(
+    matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
+) -> None:
+    width = _width(block)
+    hop, scaled = _HOP[width], _SCALED[width]
+    own, source, target = scratch(3, len(x), width)
+    pieces = ranges(len(x), PIECES)
+    for column in range(*block, width):
+        spread(partial(scaled, x, column, 1.0, own, 0), pieces)
+        spread(partial(hop, *matrix, own, own, source), pieces)
         for _ in range(order - 1):
-            share(partial(hop, *matrix, own, source, target), pieces)
+            spread(partial(hop, *matrix, own, source, target), pieces)
             source, target = target, source
-        share(partial(scaled, source, 0, 1.0 / (order + 1), out, column), pieces)
+        spread(partial(scaled, source, 0, 1.0 / (order + 1), out, column), pieces)
+
+
+def _width(block: tuple[int, int]) -> int:
+    return WIDE if block[1] - block[0] == WIDE else LANES
 
 
 def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     """Write the product of a sparse and a dense matrix into ``out``."""
     kernel = _PRODUCTS[_lanes(x.shape[1])]
-    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), PIECES))
+    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), threads()))
 
 
 def multiply_views(
@@ -97,7 +103,7 @@ def multiply_views(
     def rows(piece: tuple[int, int]) -> None:
         kernel(*features, flat, apart, views, node_words, entry_words, scale, *piece, out)
 
-    spread(rows, ranges(len(out), PIECES))
+    spread(rows, ranges(len(out), threads()))
 
 
 def multiply_views_adjoint(
@@ -135,7 +141,7 @@ def _hop(lanes: int) -> Callable[..., Any]:
     @kernel
     def hop(starts, columns, values, own, source, out, piece):  # type: ignore[no-untyped-def]
         last = len(columns) - 1
-        for node in range(*piece):
+        for node in range(piece[0], piece[1]):
             power = load(lanes, own, node, 0)
             for entry in range(starts[node], starts[node + 1]):
                 prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
@@ -149,10 +155,27 @@ def _scaled(lanes: int) -> Callable[..., Any]:
     @kernel
     def scaled(x, column, factor, out, target, piece):  # type: ignore[no-untyped-def]
         factors = splat(lanes, np.float32(factor))
-        for node in range(*piece):
+        for node in range(piece[0], piece[1]):
             store(load(lanes, x, node, column) * factors, out, node, target)
 
     return scaled
+
+
+def _hops(lanes: int) -> Callable[..., Any]:
+    hop, scaled = _HOP[lanes], _SCALED[lanes]
+
+    @kernel
+    def hops(starts, columns, values, x, column, order, own, source, target, out):  # type: ignore[no-untyped-def]
+        every = (0, len(x))
+        # Rows that lie far apart share few places in a cache: the columns get a place of their own.
+        scaled(x, column, 1.0, own, 0, every)
+        hop(starts, columns, values, own, own, source, every)
+        for _ in range(order - 1):
+            hop(starts, columns, values, own, source, target, every)
+            source, target = target, source
+        scaled(source, 0, 1.0 / (order + 1), out, column, every)
+
+    return hops
 
 
 def _product(lanes: int) -> Callable[..., Any]:
@@ -228,8 +251,9 @@ def _views_adjoint(lanes: int) -> Callable[..., Any]:
     return views_adjoint
 
 
-_HOPS = {lanes: _hop(lanes) for lanes in (WIDE, LANES)}
+_HOP = {lanes: _hop(lanes) for lanes in (WIDE, LANES)}
 _SCALED = {lanes: _scaled(lanes) for lanes in (WIDE, LANES)}
+_HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
 _PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
 _VIEWS = {lanes: _views(lanes) for lanes in (64, 32, 16)}
 _VIEWS_ADJOINT = {lanes: _views_adjoint(lanes) for lanes in (64, 32, 16)}
