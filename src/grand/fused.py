@@ -10,6 +10,7 @@ with the losses, so that the memory of a step can be used again by the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -230,9 +231,10 @@ class _Commuted:
 
     def _over_columns(self, found: torch.Tensor) -> torch.Tensor:
         """Sum what was found for each view, (views, features or 1, hidden), where it counts."""
-        if self.factors is None:
-            return found.sum(dim=0)
-        return (found * self.factors[:, :, None]).sum(dim=0)
+        if self.factors is not None:
+            found = found * self.factors[:, :, None]
+        # One after the other: several times as fast as torch's sum over the first dimension.
+        return reduce(torch.add, found)
 
     def _column_factors(self, streams: Sequence[Stream]) -> torch.Tensor | None:
         """Return what dropout on columns multiplies each feature of each view with."""

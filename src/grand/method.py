@@ -13,6 +13,7 @@ from grand.config import GrandConfig
 from grand.fused import Step
 from grand.graph import Graph, Split
 from grand.inputs import GraphError, Matrix
+from grand.kernels import Threads
 from grand.kernels.rows import Task
 from grand.nn import AttentionHead, DenseHead, FixedNorm, Head
 from grand.objective import consistency_loss, supervised_loss
@@ -30,7 +31,10 @@ from grand.scaling import FeatureScaling
 from grand.training import Method, Phase, State, Stopping
 
 SMALL_WORK = 30_000_000
-"""Multiplications of a propagation below which torch's own operations are short; about 2 ms."""
+"""Multiplications of a propagation, about 2 ms, below which torch's own operations are short."""
+
+TINY_WORK = 5_000_000
+"""Those below which kernels are short too."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Grand(Method):
             )
             self.head.norm1.fit(*statistics)
         self._step = self._fused_step()
-        self.threads = self._torch_threads()
+        self.threads = self._worthwhile_threads()
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
         """Make the parts that depend on the data; all that is missing then are the weights."""
@@ -148,13 +152,15 @@ class Grand(Method):
         perceptron = isinstance(self.head, DenseHead) and not self.head.graph_layers
         return perceptron and kernels.usable(self.device)
 
-    def _torch_threads(self) -> int | None:
-        """Return one for a small graph, where waking a second thread costs more than it does."""
+    def _worthwhile_threads(self) -> Threads:
+        """Return how many threads pay: on a small graph, waking a second one costs more."""
         config, operator = self.config, self.inputs.operator
         if self._step is None or not self.head.commutes:
-            return None
-        columns = config.augmentations * config.hidden
-        return 1 if columns * config.order * len(operator.values) < SMALL_WORK else None
+            return Threads()
+        work = config.augmentations * config.hidden * config.order * len(operator.values)
+        return Threads(
+            torch=1 if work < SMALL_WORK else None, kernels=1 if work < TINY_WORK else None
+        )
 
     def _fused_step(self) -> Step | None:
         """Return the training step in kernels, if this head and device have one."""

@@ -20,7 +20,7 @@ import torch
 
 from grand.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from grand.graph import Graph, Split
-from grand.kernels import torch_threads
+from grand.kernels import Threads, at_most
 from grand.randomness import Stream
 
 State = dict[str, torch.Tensor]
@@ -61,12 +61,12 @@ class Method(ABC):
 
     Attributes
     ----------
-    threads : int or None
-        The most threads that torch's own operations should use in an epoch; None for as many as
-        torch has been given.
+    threads : Threads
+        How many threads pay in an epoch; all that torch has been given, unless a method knows
+        better.
     """
 
-    threads: int | None = None
+    threads: Threads = Threads()
 
     @abstractmethod
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
@@ -285,7 +285,7 @@ class _Run:
 
     def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         """Take an epoch's steps, validate, and return its line of the history."""
-        with torch_threads(self.method.threads):
+        with at_most(self.method.threads):
             return self._epoch(phase, epoch, stream)
 
     def _epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:

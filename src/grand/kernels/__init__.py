@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -45,30 +46,36 @@ def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         work(piece)
 
 
+@dataclass(frozen=True)
+class Threads:
+    """The most threads that pay: for torch's own operations and for kernels; None for all."""
+
+    torch: int | None = None
+    kernels: int | None = None
+
+
 def threads() -> int:
     """Return how many threads kernels may use."""
     return _threads or torch.get_num_threads()
 
 
 @contextmanager
-def torch_threads(most: int | None) -> Iterator[None]:
-    """Let torch's own operations use so many threads at most, and kernels as many as before.
+def at_most(limit: Threads) -> Iterator[None]:
+    """Use no more threads than pay, of those that torch has been given.
 
     Torch's threads either spin, which takes the core from others, or take as long to wake as an
-    operation on a small graph lasts.
+    operation on a small graph lasts; kernels last longer.
     """
     global _threads
-    before, kernels_before = torch.get_num_threads(), _threads
-    if most is None or most >= before:
-        yield
-        return
-    _threads = threads()
-    torch.set_num_threads(most)
+    given, before = torch.get_num_threads(), _threads
+    _threads = min(threads(), limit.kernels or given)
+    if limit.torch is not None and limit.torch < given:
+        torch.set_num_threads(limit.torch)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        _threads = kernels_before
+        torch.set_num_threads(given)
+        _threads = before
 
 
 _threads: int | None = None
