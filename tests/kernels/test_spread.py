@@ -15,7 +15,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.kernels import LANES, aligned, padded, ranges, scratch, spread, usable
+from grand.config import preset
+from grand.data import load_dataset
+from grand.kernels import (
+    LANES,
+    Threads,
+    aligned,
+    at_most,
+    padded,
+    ranges,
+    scratch,
+    spread,
+    usable,
+)
+from grand.kernels import (
+    threads as kernel_threads,
+)
+from grand.method import Grand
+from grand.training import TrainingError, train
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -208,3 +225,29 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     process.kill()
     assert not hung
     assert process.exitcode == 0
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_torch_and_kernels_are_limited_apart() -> None:
+    with at_most(Threads(torch=1)):
+        assert (torch.get_num_threads(), kernel_threads()) == (1, 2)
+        with at_most(Threads(kernels=1)):
+            assert (torch.get_num_threads(), kernel_threads()) == (1, 1)
+        assert (torch.get_num_threads(), kernel_threads()) == (1, 2)
+    with pytest.raises(KeyError), at_most(Threads(torch=1, kernels=1)):
+        raise KeyError
+    assert (torch.get_num_threads(), kernel_threads()) == (2, 2)
+    with at_most(Threads(torch=8, kernels=8)):
+        assert (torch.get_num_threads(), kernel_threads()) == (2, 2), "a limit, not a wish"
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_limit_is_gone_after_an_epoch_and_after_a_failure() -> None:
+    """Training small graphs must not leave the process with one thread."""
+    graph = load_dataset("sbm", nodes=300, features=8)
+    _, config = preset("default", "sbm")
+    train(Grand(config.replace(max_epochs=2)), graph)
+    assert (torch.get_num_threads(), kernel_threads()) == (2, 2)
+    with pytest.raises(TrainingError):
+        train(Grand(config.replace(max_epochs=5, learning_rate=1e30)), graph)
+    assert (torch.get_num_threads(), kernel_threads()) == (2, 2)

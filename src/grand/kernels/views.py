@@ -442,10 +442,12 @@ def _byte_sums(rows):  # type: ignore[no-untyped-def]
     for feature in range(len(sums) // 32):
         first, bit = (feature >> 3) * 256, 1 << (feature & 7)
         # Those with this bit as their highest are one row more than those without it.
-        for byte in range(bit):
-            sums[first + bit + byte] = sums[first + byte]
+        for lane in range(0, hidden, 16):
+            row = splat(16, np.float32(0))
             if feature < features:
-                sums[first + bit + byte] += rows[feature]
+                row = load(16, rows, feature, lane)
+            for byte in range(bit):
+                store(load(16, sums, first + byte, lane) + row, sums, first + bit + byte, lane)
     return sums
 
 
@@ -472,8 +474,13 @@ def _sum_kept(octets, gradient, first, stop, out):  # type: ignore[no-untyped-de
             for lane in range(0, hidden, 16):
                 added = load(16, sums, byte, lane) + load(16, gradient, node, lane)
                 store(added, sums, byte, lane)
-        for bit in range(8):
-            out[octet * 8 + bit] = 0
-            for byte in range(256):
-                if (byte >> bit) & 1:
-                    out[octet * 8 + bit] += sums[byte]
+        # The upper half has the highest bit; added to the lower half, the same is true of the next.
+        for bit in range(7, -1, -1):
+            half = 1 << bit
+            for lane in range(0, hidden, 16):
+                total = splat(16, np.float32(0))
+                for byte in range(half):
+                    upper = load(16, sums, half + byte, lane)
+                    total = total + upper
+                    store(load(16, sums, byte, lane) + upper, sums, byte, lane)
+                store(total, out, octet * 8 + bit, lane)
