@@ -134,7 +134,7 @@ def _draw_growth(
         axis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.legend(frameon=False, loc="upper left")
-    axes.margins(0.1, 0.25)
+    axes.margins(0.1, 0.45)
     _tidy(axes, grid="both")
 
 

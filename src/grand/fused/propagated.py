@@ -1,0 +1,177 @@
+"""The first layer where features are dropped out or normalised after propagation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from torch import nn
+
+from grand.fused.norm import update_running
+from grand.fused.parts import Gradients, Memory, kept_nodes, words_of
+from grand.kernels import padded, spread, views
+from grand.nn import DenseHead, FixedNorm
+from grand.perturb import Augmentation
+from grand.propagation import SparseMatrix, mixed_order
+from grand.randomness import Mask, Stream
+
+SMALL = 4096
+"""Nodes of a graph whose dense Ā (64 MB) is worth keeping."""
+
+
+class Propagated:
+    """Propagate all features of every view; drop out and normalise them; multiply."""
+
+    def __init__(
+        self, head: DenseHead, features: SparseMatrix, operator: SparseMatrix, order: int
+    ) -> None:
+        self.head, self.order = head, order
+        self.wide = padded(head.weight1.shape[1])
+        starts, nodes, entries = (tensor.numpy() for tensor in features.by_column)
+        values = features.values.numpy()[entries]
+        self.columns = views.Columns(starts, nodes, values, entries)
+        self.num_features = features.shape[1]
+        self.memory = Memory()
+        self.operator = operator
+        self.mixed: np.ndarray | None = None
+        self.whole: np.ndarray | None = None
+        # Sums of dense rows against sums of sparse ones.
+        dense = operator.shape[0] * len(values)
+        sparse = order * len(operator.values) * self.num_features
+        if head.norm1 is None and operator.shape[0] <= SMALL and dense < sparse:
+            unit = torch.eye(operator.shape[0])
+            self.mixed = views.dense_panels(mixed_order(operator, unit, order).T.numpy())
+        # Neighbours near each other, so that fewer of the rows they share leave the cache.
+        matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
+        self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
+        self.ordered = SparseMatrix.from_scipy(matrix[self.places][:, self.places])
+
+    def forward(
+        self, drawn: Sequence[Augmentation], streams: Sequence[Stream]
+    ) -> tuple[np.ndarray, None]:
+        """Return (dropped out, normalised Ā(mask ⊙ X)) W of every view."""
+        head, nodes = self.head, drawn[0].operator.shape[0]
+        self.drops = self._draw(drawn, streams)
+        out = self.memory("product", nodes, len(drawn) * self.wide)
+        target = torch.from_numpy(out).view(nodes, len(drawn), self.wide)
+        missing = self.wide - head.weight1.shape[1]
+        weight = nn.functional.pad(head.weight1.detach(), (0, missing))
+        self.small = self.mixed is not None and all(v.operator is self.operator for v in drawn)
+        if self.small:
+            self._small(weight, out)
+        else:
+            self._large(drawn, weight, target)
+        return out, None
+
+    def backward(self, gradient: np.ndarray, offset: np.ndarray) -> Gradients:
+        """Return the gradients of the first weights and of the norm before them."""
+        head = self.head
+        hidden = head.weight1.shape[1]
+        given = torch.from_numpy(gradient).view(len(gradient), len(self.drops), self.wide)
+        if self.small:
+            total = torch.from_numpy(views.small_adjoint(self.made, gradient))
+            return {"weight1": total[:, :hidden]}
+        total = torch.zeros(self.num_features, self.wide)
+        for view, seen in enumerate(self.views):
+            total.addmm_(seen.T, given[:, view])
+        if head.norm1 is None:
+            return {"weight1": total[:, :hidden]}
+        assert isinstance(head.norm1, nn.BatchNorm1d)
+        kept = torch.zeros_like(total)
+        for view, drop in enumerate(self.drops):
+            part = given[:, view].contiguous()
+            if drop.input_words.shape[1]:
+                summed = views.sum_kept(drop.input_words, part.numpy(), self.num_features)
+                kept += torch.from_numpy(summed) * drop.boost
+            else:
+                kept += part.sum(dim=0)
+        total, kept = total[:, :hidden], kept[:, :hidden]
+        gain, shift, weight = (
+            tensor.detach() for tensor in (head.norm1.weight, head.norm1.bias, head.weight1)
+        )
+        return {
+            "weight1": total * gain[:, None] + kept * shift[:, None],
+            "norm1.weight": (total * weight).sum(dim=1),
+            "norm1.bias": (kept * weight).sum(dim=1),
+        }
+
+    def _draw(self, drawn: Sequence[Augmentation], streams: Sequence[Stream]) -> list[views.Drop]:
+        """Return what every view drops before and after propagation."""
+        nodes, rate = drawn[0].operator.shape[0], self.head.input_dropout
+        words = [np.empty((nodes, 0), np.uint64)] * len(drawn)
+
+        def draw(view: int) -> None:
+            stream = streams[view].at("input")
+            words[view] = Mask.draw(stream, nodes, self.num_features, rate).words
+
+        if rate > 0:
+            spread(draw, range(len(drawn)))
+        return [
+            views.Drop(
+                words_of([view.node_mask]),
+                words_of([view.entry_mask]),
+                kept,
+                view.scale,
+                1.0 / (1.0 - rate),
+            )
+            for view, kept in zip(drawn, words, strict=True)
+        ]
+
+    def _small(self, weight: torch.Tensor, out: np.ndarray) -> None:
+        assert self.mixed is not None
+        blocks = len(self.mixed)
+        self.made = self.memory("views", len(self.drops), blocks, self.num_features, views.BLOCK)
+        views.small_views(self.columns, self.mixed, self.drops, weight.numpy(), self.made, out)
+
+    def _large(
+        self, drawn: Sequence[Augmentation], weight: torch.Tensor, target: torch.Tensor
+    ) -> None:
+        norm = self.head.norm1
+        assert not isinstance(norm, FixedNorm)
+        nodes, width = target.shape[0], views.blocks(self.num_features) * views.BLOCK
+        self.views = []
+        for view, (augmentation, drop) in enumerate(zip(drawn, self.drops, strict=True)):
+            made = self.memory(f"view {view}", nodes, width)
+            same = augmentation.operator is self.operator
+            places = self.places if same else np.arange(nodes, dtype=np.int32)
+            factors = kept_nodes(drop.node_words, nodes)[0].mul_(drop.scale).numpy()
+            statistics = views.large_view(
+                self.ordered.csr if same else augmentation.operator.csr,
+                self._panels(drop, places),
+                factors[places],
+                places,
+                self.order,
+                drop,
+                norm is not None,
+                made,
+            )
+            seen = torch.from_numpy(made)[:, : self.num_features]
+            self.views.append(seen)
+            if norm is None:
+                target[:, view] = seen @ weight
+                continue
+            mean, variance = (torch.from_numpy(part)[: self.num_features] for part in statistics)
+            update_running(norm, mean, variance, nodes)
+            gain, shift = norm.weight.detach()[:, None], norm.bias.detach()[:, None]
+            # Kept entries are gain · value + shift: the first part is a product of matrices, the
+            # second one of the bits and a matrix.
+            product = seen @ (weight * gain)
+            added = weight * shift * drop.boost
+            if drop.input_words.shape[1]:
+                views.add_kept(drop.input_words, added.numpy(), product.numpy())
+            else:
+                product += added.sum(dim=0)
+            target[:, view] = product
+
+    def _panels(self, drop: views.Drop, places: np.ndarray) -> np.ndarray:
+        """Return the raw features of a view as dense panels, those of all views if they agree."""
+        if drop.entry_words.shape[1] == 0 and self.whole is not None:
+            return self.whole
+        panels = views.feature_panels(self.columns, places, drop.entry_words)
+        # Only the perturbation of edges leaves nodes in their own order, and it drops no entries.
+        if drop.entry_words.shape[1] == 0:
+            self.whole = panels
+        return panels
