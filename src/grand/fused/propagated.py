@@ -12,7 +12,7 @@ from torch import nn
 
 from grand.fused.norm import update_running
 from grand.fused.parts import Gradients, Memory, kept_nodes, words_of
-from grand.kernels import padded, spread, views
+from grand.kernels import large, octets, padded, small, spread, views
 from grand.nn import DenseHead, FixedNorm
 from grand.perturb import Augmentation
 from grand.propagation import SparseMatrix, mixed_order
@@ -43,7 +43,7 @@ class Propagated:
         sparse = order * len(operator.values) * self.num_features
         if head.norm1 is None and operator.shape[0] <= SMALL and dense < sparse:
             unit = torch.eye(operator.shape[0])
-            self.mixed = views.dense_panels(mixed_order(operator, unit, order).T.numpy())
+            self.mixed = small.dense_panels(mixed_order(operator, unit, order).T.numpy())
         # Neighbours near each other, so that fewer of the rows they share leave the cache.
         matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
         self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
@@ -72,7 +72,7 @@ class Propagated:
         hidden = head.weight1.shape[1]
         given = torch.from_numpy(gradient).view(len(gradient), len(self.drops), self.wide)
         if self.small:
-            total = torch.from_numpy(views.small_adjoint(self.made, gradient))
+            total = torch.from_numpy(small.small_adjoint(self.made, gradient))
             return {"weight1": total[:, :hidden]}
         total = torch.zeros(self.num_features, self.wide)
         for view, seen in enumerate(self.views):
@@ -84,7 +84,7 @@ class Propagated:
         for view, drop in enumerate(self.drops):
             part = given[:, view].contiguous()
             if drop.input_words.shape[1]:
-                summed = views.sum_kept(drop.input_words, part.numpy(), self.num_features)
+                summed = octets.sum_kept(drop.input_words, part.numpy(), self.num_features)
                 kept += torch.from_numpy(summed) * drop.boost
             else:
                 kept += part.sum(dim=0)
@@ -124,7 +124,7 @@ class Propagated:
         assert self.mixed is not None
         blocks = len(self.mixed)
         self.made = self.memory("views", len(self.drops), blocks, self.num_features, views.BLOCK)
-        views.small_views(self.columns, self.mixed, self.drops, weight.numpy(), self.made, out)
+        small.small_views(self.columns, self.mixed, self.drops, weight.numpy(), self.made, out)
 
     def _large(
         self, drawn: Sequence[Augmentation], weight: torch.Tensor, target: torch.Tensor
@@ -138,7 +138,7 @@ class Propagated:
             same = augmentation.operator is self.operator
             places = self.places if same else np.arange(nodes, dtype=np.int32)
             factors = kept_nodes(drop.node_words, nodes)[0].mul_(drop.scale).numpy()
-            statistics = views.large_view(
+            statistics = large.large_view(
                 self.ordered.csr if same else augmentation.operator.csr,
                 self._panels(drop, places),
                 factors[places],
@@ -161,7 +161,7 @@ class Propagated:
             product = seen @ (weight * gain)
             added = weight * shift * drop.boost
             if drop.input_words.shape[1]:
-                views.add_kept(drop.input_words, added.numpy(), product.numpy())
+                octets.add_kept(drop.input_words, added.numpy(), product.numpy())
             else:
                 product += added.sum(dim=0)
             target[:, view] = product
@@ -170,7 +170,7 @@ class Propagated:
         """Return the raw features of a view as dense panels, those of all views if they agree."""
         if drop.entry_words.shape[1] == 0 and self.whole is not None:
             return self.whole
-        panels = views.feature_panels(self.columns, places, drop.entry_words)
+        panels = large.feature_panels(self.columns, places, drop.entry_words)
         # Only the perturbation of edges leaves nodes in their own order, and it drops no entries.
         if drop.entry_words.shape[1] == 0:
             self.whole = panels
