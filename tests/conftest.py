@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 from grand.config import GrandConfig
@@ -76,3 +77,11 @@ def configure() -> Callable[..., GrandConfig]:
         attention_heads=2,
     )
     return config.replace
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Put torch's number of threads back after a test that changes it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -451,14 +451,6 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Put torch's number of threads back after a test that changes it."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("mode", MODES)
 def test_the_number_of_threads_does_not_show(

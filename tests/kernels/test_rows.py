@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -261,14 +260,6 @@ def test_padded_classes_have_no_chance(classes: int) -> None:
     assert wide.shape == (1, padded(classes))
     np.testing.assert_array_equal(wide[0, :classes], bias2)
     assert np.all(wide[0, classes:] < -1e29)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Put torch's number of threads back after a test that changes it."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")

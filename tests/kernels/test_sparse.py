@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -96,14 +96,6 @@ def test_columns_are_propagated_alike_wherever_they_stand() -> None:
             results.append(x[:, place].copy())
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Put torch's number of threads back after a test that changes it."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")

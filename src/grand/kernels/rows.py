@@ -115,30 +115,24 @@ def learn(
 
     bounds = np.array([start for start, _ in pieces] + [len(first)])
 
+    given = (
+        first,
+        layer.bias1,
+        scale,
+        shift,
+        layer.weight2,
+        transposed,
+        layer.bias2,
+        hidden_words,
+        np.float32(1.0 / keep_rate),
+        task.labels,
+        task.label_weights,
+        np.float32(task.consistency_weight),
+        np.float32(1.0 / task.temperature),
+    )
+
     def several(group: tuple[int, int]) -> None:
-        _learn_pieces(
-            first,
-            layer.bias1,
-            scale,
-            shift,
-            layer.weight2,
-            transposed,
-            layer.bias2,
-            hidden_words,
-            np.float32(1.0 / keep_rate),
-            task.labels,
-            task.label_weights,
-            np.float32(task.consistency_weight),
-            np.float32(1.0 / task.temperature),
-            bounds,
-            *group,
-            out,
-            losses,
-            bias1,
-            weight2,
-            bias2,
-            norms,
-        )
+        _learn_pieces(given, bounds, *group, out, losses, bias1, weight2, bias2, norms)
 
     # Few calls, each of several pieces: a thread that goes from one to the next has to wait for the
     # interpreter in between.
@@ -197,52 +191,19 @@ def through_norm(
 
 @kernel
 def _learn_pieces(  # type: ignore[no-untyped-def]
-    first,
-    bias1,
-    scale,
-    shift,
-    weight2,
-    transposed,
-    bias2,
-    hidden_words,
-    boost,
-    labels,
-    label_weights,
-    consistency_weight,
-    sharpness,
-    bounds,
-    first_piece,
-    stop_piece,
-    out,
-    losses,
-    bias1_sums,
-    weight2_sums,
-    bias2_sums,
-    norm_sums,
+    given, bounds, first_piece, stop_piece, out, losses, bias1, weight2, bias2, norms
 ):
     for piece in range(first_piece, stop_piece):
         _learn(
-            first,
-            bias1,
-            scale,
-            shift,
-            weight2,
-            transposed,
-            bias2,
-            hidden_words,
-            boost,
-            labels,
-            label_weights,
-            consistency_weight,
-            sharpness,
+            *given,
             bounds[piece],
             bounds[piece + 1],
             out,
             losses[piece],
-            bias1_sums[piece],
-            weight2_sums[piece],
-            bias2_sums[piece],
-            norm_sums[piece],
+            bias1[piece],
+            weight2[piece],
+            bias2[piece],
+            norms[piece],
         )
 
 
