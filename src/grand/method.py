@@ -155,8 +155,11 @@ class Grand(Method):
     def _worthwhile_threads(self) -> Threads:
         """Return how many threads pay: on a small graph, waking a second one costs more."""
         config, operator = self.config, self.inputs.operator
-        if self._step is None or not self.head.commutes:
+        if self._step is None:
             return Threads()
+        if not self.head.commutes:
+            # Everything of size is spread over threads of our own.
+            return Threads(torch=1)
         work = config.augmentations * config.hidden * config.order * len(operator.values)
         return Threads(
             torch=1 if work < SMALL_WORK else None, kernels=1 if work < TINY_WORK else None

@@ -219,6 +219,7 @@ class _Run:
         self.num_train = len(split.train)
         self.outcome = Outcome()
         self.best_state: State | None = None
+        self.spare_state: State | None = None
         self.resumed = read_checkpoint(checkpoint) if checkpoint else None
         if self.resumed and self.resumed.seed != seed:
             raise CheckpointError(
@@ -256,11 +257,11 @@ class _Run:
         last_write = time.monotonic()
         while epoch < phase.max_epochs and not progress.finished:
             epoch += 1
-            record = self.epoch(phase, epoch, stream.at("epoch", epoch))
-            self.outcome.history.append(record)
-            if progress.update(record["val_loss"], record["val_accuracy"]):
-                self.best_state = {k: v.clone() for k, v in self.method.state().items()}
-                self.outcome.best_epoch = self.outcome.epochs
+            with at_most(self.method.threads):
+                record = self.epoch(phase, epoch, stream.at("epoch", epoch))
+                self.outcome.history.append(record)
+                if progress.update(record["val_loss"], record["val_accuracy"]):
+                    self.keep_state()
             for callback in self.callbacks:
                 callback.on_epoch(phase, self.outcome)
             over = progress.finished or epoch == phase.max_epochs
@@ -283,12 +284,21 @@ class _Run:
                 "of its own"
             ) from error
 
+    def keep_state(self) -> None:
+        """Keep a copy of what the method has learnt so far, as the best."""
+        state, copy = self.method.state(), self.spare_state
+        if copy is None or copy.keys() != state.keys():
+            copy = {name: tensor.clone() for name, tensor in state.items()}
+        else:
+            # Into memory that is there: most epochs of a training are its best so far.
+            for name, tensor in state.items():
+                copy[name].copy_(tensor)
+        # Only now: an interruption finds either copy whole.
+        self.best_state, self.spare_state = copy, self.best_state
+        self.outcome.best_epoch = self.outcome.epochs
+
     def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         """Take an epoch's steps, validate, and return its line of the history."""
-        with at_most(self.method.threads):
-            return self._epoch(phase, epoch, stream)
-
-    def _epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
         parts: dict[str, float] = {}
         batches = 0
         for index, batch in enumerate(self.method.batches(phase, stream.at("batches"))):

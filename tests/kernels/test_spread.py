@@ -26,6 +26,7 @@ from grand.kernels import (
     ranges,
     scratch,
     spread,
+    spread_whole,
     usable,
 )
 from grand.kernels import (
@@ -66,6 +67,24 @@ def test_pieces_run_side_by_side(threads: int) -> None:
     spread(meet, range(threads))
     assert len(workers) == threads
     assert threading.get_ident() in workers, "the caller works too"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 7])
+def test_whole_pieces_go_to_threads_if_there_are_enough(threads: int, count: int) -> None:
+    """The parts of a piece share its thread, or all threads where whole pieces are too few."""
+    workers: dict[int, set[int]] = {piece: set() for piece in range(count)}
+    inside = [threading.Barrier(threads, timeout=20) for _ in range(count)]
+
+    def whole(piece: int) -> None:
+        def part(number: int) -> None:
+            workers[piece].add(threading.get_ident())
+            if count < threads:
+                inside[piece].wait()
+
+        spread(part, range(threads))
+
+    spread_whole(whole, range(count))
+    assert {len(each) for each in workers.values()} == {1 if count >= threads else threads}
 
 
 def test_a_slow_piece_does_not_hold_up_the_others(threads: int) -> None:

@@ -257,7 +257,7 @@ def test_products_of_bits_and_their_adjoint(
     rows = generator.standard_normal((features, hidden)).astype(np.float32)
     start = generator.standard_normal((nodes, hidden)).astype(np.float32)
     out = start.copy()
-    octets.add_kept(words, rows, out)
+    octets.add_kept(words, octets.byte_sums(rows), out)
     dense = kept.astype(np.float64)
     expected = start + dense @ rows.astype(np.float64)
     magnitude = np.abs(start) + dense @ np.abs(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +13,17 @@ from torch import nn
 
 from grand.fused.norm import update_running
 from grand.fused.parts import Gradients, Memory, kept_nodes, words_of
-from grand.kernels import large, octets, padded, small, spread, views
+from grand.kernels import (
+    PIECES,
+    large,
+    octets,
+    padded,
+    ranges,
+    small,
+    spread,
+    spread_whole,
+    views,
+)
 from grand.nn import DenseHead, FixedNorm
 from grand.perturb import Augmentation
 from grand.propagation import SparseMatrix, mixed_order
@@ -74,20 +85,25 @@ class Propagated:
         if self.small:
             total = torch.from_numpy(small.small_adjoint(self.made, gradient))
             return {"weight1": total[:, :hidden]}
-        total = torch.zeros(self.num_features, self.wide)
-        for view, seen in enumerate(self.views):
-            total.addmm_(seen.T, given[:, view])
+        total = torch.empty(len(self.drops), self.num_features, self.wide)
+        kept = torch.zeros_like(total)
+
+        def collect(view: int) -> None:
+            part = self.memory(f"gradient {view}", *given[:, view].shape)
+            np.copyto(part, given[:, view])
+            total[view] = _transposed_product(self.views[view], torch.from_numpy(part))
+            drop = self.drops[view]
+            if head.norm1 is not None and drop.input_words.shape[1]:
+                summed = octets.sum_kept(drop.input_words, part, self.num_features)
+                kept[view] = torch.from_numpy(summed) * drop.boost
+            elif head.norm1 is not None:
+                kept[view] = torch.from_numpy(part).sum(dim=0)
+
+        spread_whole(collect, range(len(self.drops)))
+        total, kept = total.sum(dim=0), kept.sum(dim=0)
         if head.norm1 is None:
             return {"weight1": total[:, :hidden]}
         assert isinstance(head.norm1, nn.BatchNorm1d)
-        kept = torch.zeros_like(total)
-        for view, drop in enumerate(self.drops):
-            part = given[:, view].contiguous()
-            if drop.input_words.shape[1]:
-                summed = octets.sum_kept(drop.input_words, part.numpy(), self.num_features)
-                kept += torch.from_numpy(summed) * drop.boost
-            else:
-                kept += part.sum(dim=0)
         total, kept = total[:, :hidden], kept[:, :hidden]
         gain, shift, weight = (
             tensor.detach() for tensor in (head.norm1.weight, head.norm1.bias, head.weight1)
@@ -132,39 +148,59 @@ class Propagated:
         norm = self.head.norm1
         assert not isinstance(norm, FixedNorm)
         nodes, width = target.shape[0], views.blocks(self.num_features) * views.BLOCK
-        self.views = []
-        for view, (augmentation, drop) in enumerate(zip(drawn, self.drops, strict=True)):
-            made = self.memory(f"view {view}", nodes, width)
-            same = augmentation.operator is self.operator
-            places = self.places if same else np.arange(nodes, dtype=np.int32)
+        boost = self.drops[0].boost
+        # Kept entries are gain · value + shift: the first part is a product of matrices, the
+        # second one of the bits and a matrix.
+        added: torch.Tensor | None = None
+        if norm is not None:
+            added = weight * norm.bias.detach()[:, None] * boost
+            weight = weight * norm.weight.detach()[:, None]
+        places = [
+            self.places if view.operator is self.operator else np.arange(nodes, dtype=np.int32)
+            for view in drawn
+        ]
+        self.views = [
+            torch.from_numpy(self.memory(f"view {view}", nodes, width))[:, : self.num_features]
+            for view in range(len(drawn))
+        ]
+        statistics: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+        def make(view: int) -> None:
+            drop, operator = self.drops[view], drawn[view].operator
             factors = kept_nodes(drop.node_words, nodes)[0].mul_(drop.scale).numpy()
-            statistics = large.large_view(
-                self.ordered.csr if same else augmentation.operator.csr,
-                self._panels(drop, places),
-                factors[places],
-                places,
+            statistics[view] = large.large_view(
+                self.ordered.csr if operator is self.operator else operator.csr,
+                self._panels(drop, places[view]),
+                factors[places[view]],
+                places[view],
                 self.order,
                 drop,
                 norm is not None,
-                made,
+                self.memory(f"view {view}", nodes, width),
             )
-            seen = torch.from_numpy(made)[:, : self.num_features]
-            self.views.append(seen)
-            if norm is None:
-                target[:, view] = seen @ weight
-                continue
-            mean, variance = (torch.from_numpy(part)[: self.num_features] for part in statistics)
-            update_running(norm, mean, variance, nodes)
-            gain, shift = norm.weight.detach()[:, None], norm.bias.detach()[:, None]
-            # Kept entries are gain · value + shift: the first part is a product of matrices, the
-            # second one of the bits and a matrix.
-            product = seen @ (weight * gain)
-            added = weight * shift * drop.boost
-            if drop.input_words.shape[1]:
-                octets.add_kept(drop.input_words, added.numpy(), product.numpy())
-            else:
+            spread(partial(multiply, view), ranges(nodes, PIECES))
+
+        def multiply(view: int, piece: tuple[int, int]) -> None:
+            some = slice(*piece)
+            product = self.views[view][some] @ weight
+            words = self.drops[view].input_words
+            if sums is not None and words.shape[1]:
+                octets.add_kept(words[some], sums, product.numpy())
+            elif added is not None:
                 product += added.sum(dim=0)
-            target[:, view] = product
+            target[some, view] = product
+
+        sums = None if added is None else octets.byte_sums(added.numpy())
+        if all(drop.entry_words.shape[1] == 0 for drop in self.drops):
+            # Made once for all views, and not by several of them at the same time.
+            self._panels(self.drops[0], places[0])
+        spread_whole(make, range(len(drawn)))
+        if norm is not None:
+            for view in range(len(drawn)):
+                mean, variance = (
+                    torch.from_numpy(part)[: self.num_features] for part in statistics[view]
+                )
+                update_running(norm, mean, variance, nodes)
 
     def _panels(self, drop: views.Drop, places: np.ndarray) -> np.ndarray:
         """Return the raw features of a view as dense panels, those of all views if they agree."""
@@ -175,3 +211,16 @@ class Propagated:
         if drop.entry_words.shape[1] == 0:
             self.whole = panels
         return panels
+
+
+def _transposed_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return leftᵀ right, by pieces of rows that threads take."""
+    pieces = ranges(len(left), PIECES)
+    parts = torch.empty(len(pieces), left.shape[1], right.shape[1])
+
+    def multiply(number: int) -> None:
+        some = slice(*pieces[number])
+        torch.mm(left[some].T, right[some], out=parts[number])
+
+    spread(multiply, range(len(pieces)))
+    return parts.sum(dim=0)

@@ -90,21 +90,22 @@ def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """
     pieces = list(pieces)
     count = min(threads(), len(pieces))
-    if count <= 1 or getattr(_thread, "helps", False):
-        # A helping thread that waited for others could wait for itself.
+    if count <= 1 or getattr(_thread, "drains", False):
+        # A piece that is itself spread stays on its thread: the others have pieces of their own,
+        # and a thread that waited for them could wait for itself.
         each(work, pieces)
         return
     shared = iter(pieces)
 
     def drain() -> None:
-        # next() on a list iterator is atomic under the interpreter lock.
-        each(work, shared)
+        _thread.drains = True
+        try:
+            # next() on a list iterator is atomic under the interpreter lock.
+            each(work, shared)
+        finally:
+            _thread.drains = False
 
-    def help_drain() -> None:
-        _thread.helps = True
-        drain()
-
-    others = [_pool(count - 1).submit(help_drain) for _ in range(count - 1)]
+    others = [_pool(count - 1).submit(drain) for _ in range(count - 1)]
     try:
         drain()
     finally:
@@ -112,6 +113,15 @@ def spread(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         wait(others)
     for other in others:
         other.result()
+
+
+def spread_whole(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
+    """Call ``work``, which spreads its own parts, on every piece.
+
+    Whole pieces go to the threads if there are enough of them; otherwise their parts do.
+    """
+    pieces = list(pieces)
+    (spread if len(pieces) >= threads() else each)(work, pieces)
 
 
 def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:

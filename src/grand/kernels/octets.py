@@ -16,15 +16,13 @@ CHUNK = 512
 """Nodes whose rows stay in cache while they are added to again and again."""
 
 
-def add_kept(input_words: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """Add ``rows`` (features, hidden) of the features a node keeps to its row of ``out``.
+def add_kept(input_words: np.ndarray, sums: np.ndarray, out: np.ndarray) -> None:
+    """Add the rows (of a matrix) of the features a node keeps to its row of ``out``.
 
-    The product of a matrix of bits and one of numbers, eight bits at a time: all 256 sums of eight
-    rows are made first, and a node picks one by its byte.
+    The product of a matrix of bits and one of numbers, eight bits at a time: a node picks one of
+    the 256 ``sums`` of eight rows that :func:`byte_sums` has made.
     """
-    sums = _byte_sums(rows)
-    octets = input_words.view(np.uint8)
-    spread(lambda piece: _add_kept(octets, sums, *piece, out), ranges(len(out), PIECES))
+    _add_kept(input_words.view(np.uint8), sums, out)
 
 
 def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np.ndarray:
@@ -42,7 +40,8 @@ def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np
 
 
 @kernel
-def _byte_sums(rows):  # type: ignore[no-untyped-def]
+def byte_sums(rows):  # type: ignore[no-untyped-def]
+    """Return all 256 sums of every eight rows of a matrix (features, hidden)."""
     features, hidden = rows.shape
     sums = np.zeros((-(-features // 8) * 256, hidden), np.float32)
     for feature in range(len(sums) // 32):
@@ -58,11 +57,11 @@ def _byte_sums(rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add_kept(octets, sums, start, stop, out):  # type: ignore[no-untyped-def]
+def _add_kept(octets, sums, out):  # type: ignore[no-untyped-def]
     hidden = sums.shape[1]
-    for chunk in range(start, stop, CHUNK):
+    for chunk in range(0, len(out), CHUNK):
         for octet in range(len(sums) // 256):
-            for node in range(chunk, min(chunk + CHUNK, stop)):
+            for node in range(chunk, min(chunk + CHUNK, len(out))):
                 row = octet * 256 + octets[node, octet]
                 for lane in range(0, hidden, 16):
                     added = load(16, out, node, lane) + load(16, sums, row, lane)
