@@ -122,6 +122,17 @@ class GrandConfig:
         """Return the configuration as plain values."""
         return dataclasses.asdict(self)
 
+    def identity(self) -> dict[str, Any]:
+        """Return the keys that are not at their default.
+
+        They tell two configurations apart, and go on doing so when keys are added.
+        """
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GrandConfig:
         """Build a configuration that names every key."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from grand.config import ConfigError, preset, suggestion
+from grand.config import ConfigError, GrandConfig, preset, suggestion
 from grand.method import Grand
 from grand.training import Method
 
@@ -43,11 +43,22 @@ METHODS: tuple[str, ...] = tuple(GRAND_VARIANTS)
 
 @dataclass(frozen=True)
 class Choice:
-    """A method ready to train, and what it was made from."""
+    """A method ready to train, and what it was made from.
+
+    Attributes
+    ----------
+    method : Method
+    preset : str
+    config : dict
+        Every key.
+    identity : dict
+        The keys that are not at their default: what a stored result is known by.
+    """
 
     method: Method
     preset: str
     config: dict[str, Any]
+    identity: dict[str, Any]
 
 
 def make_method(
@@ -64,8 +75,25 @@ def make_method(
     >>> make_method("grand-no-sharpening", "cora").config["temperature"]
     1.0
     """
-    if name not in GRAND_VARIANTS:
-        raise ConfigError(f"unknown method {name!r}{suggestion(name, METHODS)}")
+    _check(name)
     used, config = preset(preset_name, dataset)
     config = config.replace(**(dict(GRAND_VARIANTS[name]) | dict(changes or {})))
-    return Choice(Grand(config, device=device), used, config.as_dict())
+    return Choice(Grand(config, device=device), used, config.as_dict(), config.identity())
+
+
+def restore_method(name: str, identity: Mapping[str, Any], device: str = "cpu") -> Method:
+    """Make the method that a stored result was made with, from its :attr:`Choice.identity`.
+
+    Examples
+    --------
+    >>> made = make_method("grand-gcn", "cora", "fast", {"input_dropout_on": "propagated"})
+    >>> restore_method("grand-gcn", made.identity).config == made.method.config
+    True
+    """
+    _check(name)
+    return Grand(GrandConfig.from_dict(identity), device=device)
+
+
+def _check(name: str) -> None:
+    if name not in GRAND_VARIANTS:
+        raise ConfigError(f"unknown method {name!r}{suggestion(name, METHODS)}")

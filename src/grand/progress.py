@@ -84,7 +84,7 @@ class ProgressBar(_Bar):
         told.append("loss " + " + ".join(f"{loss:.3f}" for loss in losses or [record["loss"]]))
         if record["val_loss"] == record["val_loss"]:  # not NaN: there is something to validate on
             told.append(f"val {record['val_loss']:.3f}, {100 * record['val_accuracy']:.1f} %")
-        told.append(f"{_clock(left)} left at most")
+        told.append(f"{clock(left)} left at most")
         return "  ".join(told)
 
 
@@ -124,8 +124,8 @@ class SeedsBar(_Bar):
         left = self._left()
         end = None if left is None else time.monotonic() + left
         self.bar.update(self.task, completed=self.done, shown=self._line(), end=end)
-        clock = "" if left is None else f"  about {_clock(left)} left"
-        self.log(f"{news}  {self._line()}{clock}")
+        told = "" if left is None else f"  about {clock(left)} left"
+        self.log(f"{news}  {self._line()}{told}")
 
     def _line(self) -> str:
         told = f"{self.done}/{self.seeds} seeds"
@@ -148,8 +148,17 @@ class _TimeLeft(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         end = task.fields["end"]
-        return Text("" if end is None else f"about {_clock(max(end - time.monotonic(), 0))} left")
+        return Text("" if end is None else f"about {clock(max(end - time.monotonic(), 0))} left")
 
 
-def _clock(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+def clock(seconds: float) -> str:
+    """Return a time as people read it.
+
+    Examples
+    --------
+    >>> clock(65), clock(3725)
+    ('1:05', '1:02:05')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -31,7 +31,7 @@ from grand.inputs import UNKNOWN
 from grand.method import Grand
 from grand.methods import Choice, make_method
 from grand.saving import save_model, versions
-from grand.training import Callback, Outcome, train
+from grand.training import Callback, Method, Outcome, train
 
 
 @dataclass(frozen=True)
@@ -73,20 +73,51 @@ def run(
             return finished
         if not (out / "run.json").exists():
             write_json(out / "run.json", story)
-    outcome = train(
+    outcome, probabilities = perform(
         choice.method,
         graph,
-        seed=request.seed,
+        request.seed,
         callbacks=callbacks,
         checkpoint=None if out is None else out / "checkpoint.safetensors",
         checkpoint_every=checkpoint_every,
     )
-    probabilities = choice.method.logits().softmax(dim=1).cpu().numpy()
-    result = _result(story, graph, outcome, probabilities)
+    result = {**story, **measure(graph, outcome, probabilities), "out": None}
     if out is not None:
         result["out"] = str(out)
         _fill_folder(out, graph, choice, outcome, probabilities, result)
     return result
+
+
+def perform(method: Method, graph: Graph, seed: int, **options: Any) -> tuple[Outcome, np.ndarray]:
+    """Train a method, and return how that went and the class probabilities of every node.
+
+    ``options`` are those of :func:`grand.training.train`.
+    """
+    outcome = train(method, graph, seed=seed, **options)
+    return outcome, method.logits().softmax(dim=1).cpu().numpy()
+
+
+def measure(graph: Graph, outcome: Outcome, probabilities: np.ndarray) -> dict[str, Any]:
+    """Return what training came to."""
+    test = known_test_nodes(graph)
+    correct = probabilities[test].argmax(axis=1) == graph.labels[test]
+    return {
+        "test_accuracy": float(correct.mean()) if len(test) else None,
+        "val_accuracy": _number(outcome.best.get("val_accuracy")),
+        "val_loss": _number(outcome.best.get("val_loss")),
+        "best_epoch": outcome.best_epoch,
+        "epochs": outcome.epochs,
+        "seconds": outcome.seconds,
+        "seconds_per_epoch": outcome.seconds / max(outcome.epochs, 1),
+        "interrupted": outcome.interrupted,
+    }
+
+
+def known_test_nodes(graph: Graph) -> np.ndarray:
+    """Return the nodes of the split that test, as far as their labels are known."""
+    assert graph.split is not None
+    test = graph.split.test
+    return test[graph.labels[test] != UNKNOWN]
 
 
 def load(request: Request) -> Graph:
@@ -152,26 +183,6 @@ def _story(request: Request, graph: Graph, choice: Choice) -> dict[str, Any]:
         "seed": request.seed,
         "device": request.device,
         "versions": versions(),
-    }
-
-
-def _result(
-    story: dict[str, Any], graph: Graph, outcome: Outcome, probabilities: np.ndarray
-) -> dict[str, Any]:
-    assert graph.split is not None
-    test = graph.split.test[graph.labels[graph.split.test] != UNKNOWN]
-    correct = probabilities[test].argmax(axis=1) == graph.labels[test]
-    return {
-        **story,
-        "test_accuracy": float(correct.mean()) if len(test) else None,
-        "val_accuracy": _number(outcome.best.get("val_accuracy")),
-        "val_loss": _number(outcome.best.get("val_loss")),
-        "best_epoch": outcome.best_epoch,
-        "epochs": outcome.epochs,
-        "seconds": outcome.seconds,
-        "seconds_per_epoch": outcome.seconds / max(outcome.epochs, 1),
-        "interrupted": outcome.interrupted,
-        "out": None,
     }
 
 

@@ -64,9 +64,13 @@ class Method(ABC):
     threads : Threads
         How many threads pay in an epoch; all that torch has been given, unless a method knows
         better.
+    revision : int
+        Raised when a change of code changes what the same configuration and seed come to: stored
+        results of another revision are not reused.
     """
 
     threads: Threads = Threads()
+    revision: int = 1
 
     @abstractmethod
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:

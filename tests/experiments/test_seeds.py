@@ -24,7 +24,8 @@ from rich.console import Console
 from grand import cli
 from grand.config import ConfigError
 from grand.experiments.engines import cores
-from grand.experiments.seeds import run_seeds, summarise
+from grand.experiments.seeds import run_seeds
+from grand.experiments.statistics import summarise
 from grand.experiments.tables import print_failures, print_seeds
 from grand.files import write_json
 from grand.progress import SeedsBar

@@ -20,13 +20,14 @@ from grand.data.catalogue import Entry, PerClass, catalogue, find
 from grand.data.errors import DataError
 from grand.data.sources import obtain, whereabouts
 from grand.data.splits import label_rate_split, per_class_split, public_split, stratified_holdout
-from grand.graph import Graph
+from grand.graph import Graph, Split
 from grand.inputs import UNKNOWN
 
 __all__ = [
     "DataError",
     "dataset_names",
     "describe",
+    "draw_split",
     "fetch",
     "label_rate_split",
     "load_dataset",
@@ -82,10 +83,19 @@ def load_dataset(name: str, *, split_seed: int = 0, **options: Any) -> Graph:
     else:
         graph = READERS[entry.format](entry, obtain(entry))
     check_sizes(entry, graph)
+    return graph.with_split(draw_split(name, graph, split_seed))
+
+
+def draw_split(name: str, graph: Graph, seed: int) -> Split:
+    """Return the split that :func:`load_dataset` gives a dataset's graph with this split seed.
+
+    That is the published one where there is one, whatever the seed.
+    """
+    entry = find(name)
     if isinstance(entry.split, PerClass):
-        split = per_class_split(graph.labels, entry.split.train, entry.split.val, split_seed)
-        graph = graph.with_split(split)
-    return graph
+        return per_class_split(graph.labels, entry.split.train, entry.split.val, seed)
+    assert graph.split is not None
+    return graph.split
 
 
 def dataset_names() -> tuple[str, ...]:

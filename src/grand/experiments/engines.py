@@ -8,6 +8,7 @@ pool breaks as a whole when one of its workers dies, here only the trial that it
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import os
 import pickle
@@ -15,6 +16,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -63,10 +65,12 @@ def run_local(
     jobs: int,
     *,
     shared: Any = None,
+    timeout: float | None = None,
 ) -> Generator[tuple[Trial, Result | Failure], None, None]:
     """Call ``function(shared, trial)`` for every trial, in worker processes of one thread each.
 
-    A trial that raises, or whose worker dies, becomes a :class:`Failure`, and the others go on.
+    A trial that raises, whose worker dies, or that takes too long becomes a :class:`Failure`, and
+    the others go on.
     Leaving the iteration early ends all workers; close it to do so at once.
 
     Parameters
@@ -80,6 +84,8 @@ def run_local(
     shared : object, optional
         What all trials read. Its arrays lie in memory once, whatever the number of workers, and
         are read-only.
+    timeout : float, optional
+        Seconds after which a trial is ended.
 
     Yields
     ------
@@ -97,11 +103,12 @@ def run_local(
         try:
             while waiting or workers:
                 while waiting and len(workers) < jobs:
-                    workers.append(_Worker(parcel, folder))
+                    workers.append(_Worker(parcel, folder, timeout))
                     workers[-1].give(waiting.popleft())
-                answered = wait([worker.connection for worker in workers])
-                for worker in [one for one in workers if one.connection in answered]:
-                    trial, outcome = worker.trial, worker.take()
+                answered = wait([worker.connection for worker in workers], _patience(workers))
+                for worker in [one for one in workers if one.connection in answered or one.late]:
+                    late = worker.connection not in answered
+                    trial, outcome = worker.trial, worker.give_up() if late else worker.take()
                     # Before anything is yielded: a slow caller keeps no worker waiting.
                     if waiting and worker.alive:
                         worker.give(waiting.popleft())
@@ -114,10 +121,18 @@ def run_local(
                 worker.end()
 
 
+def _patience(workers: list[_Worker]) -> float | None:
+    """Return the seconds until the first trial is late; None if none can be."""
+    soonest = min(worker.deadline for worker in workers)
+    return None if soonest == math.inf else max(0.0, soonest - time.monotonic())
+
+
 class _Worker:
     """The parent's view of one worker process."""
 
-    def __init__(self, parcel: Parcel, folder: str) -> None:
+    def __init__(self, parcel: Parcel, folder: str, timeout: float | None) -> None:
+        self.timeout = timeout
+        self.deadline = math.inf
         # Not forked: a fork of a process whose libraries run threads can hang.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
@@ -134,6 +149,8 @@ class _Worker:
     def give(self, trial: Any) -> None:
         """Let the worker have a trial."""
         self.trial = trial
+        if self.timeout is not None:
+            self.deadline = time.monotonic() + self.timeout
         # A worker that has died in the meantime cannot be written to; take() will say so.
         with suppress(OSError):
             self.connection.send_bytes(pickle.dumps(trial))
@@ -146,6 +163,16 @@ class _Worker:
             self.alive = False
             self.process.join(timeout=10)
             return Failure(_cause_of_death(self.process.exitcode))
+
+    @property
+    def late(self) -> bool:
+        """Whether the trial has had its time."""
+        return time.monotonic() >= self.deadline
+
+    def give_up(self) -> Failure:
+        """Let nothing more come of the trial; the process is to be ended."""
+        self.alive = False
+        return Failure(f"no result within {self.timeout:g} seconds; it was ended")
 
     def end(self) -> None:
         """End the process at once: idle it has nothing to lose, busy it is not wanted any more."""

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from scipy.special import stdtrit
 
 from grand.config import ConfigError
 from grand.experiments.engines import Failure, run_local, usable_jobs
+from grand.experiments.statistics import summarise
 from grand.files import remove_leftovers, write_json
 from grand.graph import Graph
 from grand.runs import Request, describe, earlier_result, load, run
@@ -122,27 +121,6 @@ def run_seeds(
     if out is not None:
         write_json(out / "seeds.json", summary)
     return summary
-
-
-def summarise(values: Sequence[float]) -> dict[str, float | int | None]:
-    """Return mean, standard deviation (n - 1), and half the 95 % t-interval of the mean.
-
-    None where there are too few values to tell.
-
-    Examples
-    --------
-    >>> summary = summarise([0.5, 0.7])
-    >>> [round(summary[key], 3) for key in ("mean", "std", "ci95", "n")]
-    [0.6, 0.141, 1.271, 2]
-    """
-    n = len(values)
-    deviation = float(np.std(values, ddof=1)) if n > 1 else None
-    return {
-        "mean": float(np.mean(values)) if n else None,
-        "std": deviation,
-        "ci95": None if deviation is None else float(stdtrit(n - 1, 0.975)) * deviation / n**0.5,
-        "n": n,
-    }
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""The command line: parse, call, print.
-
-Exit codes: 0 done; 1 the work failed; 2 the call or the input was wrong. Either failure is said in
-one line on stderr, with what to do. With ``--json``, stdout holds one JSON object and nothing else.
-"""
+"""``grand train``: one run, or several seeds of it."""
 
 from __future__ import annotations
 
@@ -17,39 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from grand import __version__
+from grand.cli.common import WORK_ERROR, AsJson
 
 if TYPE_CHECKING:
     from grand.runs import Request
 
-USAGE_ERROR = 2
-WORK_ERROR = 1
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Few-label node classification on graphs with GRAND, graph random neural networks.",
-    epilog="Start with:  grand train    then:  grand datasets list",
-)
-datasets_app = typer.Typer(no_args_is_help=True, help="List, describe and fetch datasets.")
-app.add_typer(datasets_app, name="datasets")
-
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-]
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        print(f"grand {__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def train(
     dataset: Annotated[str, typer.Argument(help="A dataset's name; see: grand datasets list.")] = (
         "digits"
@@ -171,113 +140,6 @@ def _train_seeds(
         raise typer.Exit(WORK_ERROR)
 
 
-@datasets_app.command("list")
-def list_datasets(as_json: AsJson = False) -> None:
-    """List the datasets, their sizes, and where each is now."""
-    from grand.data import dataset_names, describe
-
-    described = [describe(name) for name in dataset_names()]
-    if as_json:
-        print(json.dumps({"datasets": described}))
-        return
-    table = Table(box=None, header_style="bold")
-    table.add_column("name")
-    for column in ("nodes", "edges", "features", "classes"):
-        table.add_column(column, justify="right")
-    table.add_column("available")
-    for entry in described:
-        sizes = [
-            "any" if entry[size] is None else f"{entry[size]:,}"
-            for size in ("nodes", "edges", "features", "classes")
-        ]
-        table.add_row(entry["name"], *sizes, entry["available"])
-    Console().print(table)
-
-
-@datasets_app.command("info")
-def dataset_info(
-    name: Annotated[str, typer.Argument(help="The dataset's name.")], as_json: AsJson = False
-) -> None:
-    """Say what a dataset is, where it comes from, and under which licence."""
-    from grand.data import describe
-
-    _print_description(describe(name), as_json)
-
-
-@datasets_app.command("get")
-def get_dataset(
-    name: Annotated[str, typer.Argument(help="The dataset's name.")], as_json: AsJson = False
-) -> None:
-    """Fetch a dataset into the cache and verify it."""
-    from grand.data import fetch
-
-    _print_description(fetch(name), as_json)
-
-
-@app.command()
-def bench(
-    only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PARTS", help="Some of epoch,propagation,scaling,accuracy; commas between."
-        ),
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Also graphs of up to a million nodes, and accuracy.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("bench"),
-    as_json: AsJson = False,
-) -> None:
-    """Time GRAND against a naive GRAND and PyTorch Geometric, side by side."""
-    from grand.bench import picture, report, suite
-    from grand.files import write_json
-
-    parts = None if only is None else [part.strip() for part in only.split(",")]
-    out.mkdir(parents=True, exist_ok=True)
-    console = Console(stderr=True, highlight=False)
-    with console.status("preparing") as status:
-        announce = status.update if console.is_terminal else console.print
-        result = suite.run(parts, full=full, announce=announce)
-    write_json(out / "bench.json", result)
-    drawn = picture.save_picture(out / "bench.png", result)
-    if as_json:
-        print(json.dumps(result))
-        return
-    report.print_report(result, Console(highlight=False))
-    print(f"saved in {out / 'bench.json'}" + (f" and {out / 'bench.png'}" if drawn else ""))
-
-
-def main() -> None:
-    """Run the command line; the installed ``grand`` command calls this."""
-    # Threads that wait by spinning take the core from whoever they wait for: on a machine that
-    # does anything else, an epoch of a small graph gets several times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    sys.exit(_run(sys.argv[1:]))
-
-
-def _run(arguments: list[str]) -> int:
-    """Run one command and turn every foreseeable failure into a line and an exit code."""
-    try:
-        return app(arguments, prog_name="grand", standalone_mode=False) or 0
-    except typer.TyperException as error:
-        # Words on the command line that make no sense; typer's own text names the option.
-        # Called with no words at all, it has printed the help and has no text.
-        message = error.format_message()
-        return _fail(message, USAGE_ERROR) if message.strip() else USAGE_ERROR
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted before anything was learnt; nothing was kept", WORK_ERROR)
-    except ValueError as error:
-        # GraphError, ConfigError and an unknown dataset are ValueErrors: the input was wrong.
-        return _fail(str(error), USAGE_ERROR)
-    except (RuntimeError, OSError, MemoryError) as error:
-        return _fail(str(error) or type(error).__name__, WORK_ERROR)
-
-
-def _fail(message: str, code: int) -> int:
-    print(f"grand: {' '.join(message.split())}", file=sys.stderr)
-    return code
-
-
 def _changes(pairs: list[str]) -> dict[str, Any]:
     from grand.config import ConfigError
 
@@ -358,28 +220,6 @@ def _interruption(result: dict[str, Any]) -> str:
     if result["out"]:
         kept += " The same command with --resume goes on."
     return kept
-
-
-def _print_description(entry: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(entry))
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for key, value in entry.items():
-        if value in (None, "", {}, []):
-            continue
-        if isinstance(value, dict):
-            shown = "\n".join(f"{name}: {_number(part)}" for name, part in value.items())
-        else:
-            shown = _number(value)
-        table.add_row(key.replace("_", " "), shown)
-    Console(highlight=False).print(table)
-
-
-def _number(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _percent(fraction: float) -> str:

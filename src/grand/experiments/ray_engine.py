@@ -1,0 +1,348 @@
+"""The same trials on many machines: the engine for a Ray cluster.
+
+A Ray actor stands for each worker process of the local engine. Ray's plain tasks do not tell when
+they start to run, which can be long after they were submitted where others use the cluster too.
+An actor that has reported for work begins a trial as soon as it is given one, so that a time limit
+counts the trial's own time; this holds through Ray's client (``ray://``) as well.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from grand.config import ConfigError
+from grand.experiments.engines import ONE_THREAD, Failure, Result, Trial, cores
+
+RUNS = 4
+"""How often a trial is begun whose worker or node dies each time, before it counts as failed."""
+
+PATIENCE = 5.0
+"""Seconds that an address has to answer, and between looks at how many CPUs there are."""
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray prints, on stdout, which workers and nodes died. What matters of it are our failures.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
+"""What Ray reads, in part when it is imported, to keep to itself."""
+
+OFFLINE = {"http_proxy": "http://127.0.0.1:9"}
+"""A Ray that we start asks the network which cloud it is in, even when told to report nothing."""
+
+CLIENT_PORT = 10001
+"""Where Ray listens for ``ray://`` unless told otherwise."""
+
+
+def run_ray(
+    function: Callable[[Any, Trial], Result],
+    trials: Iterable[Trial],
+    *,
+    address: str | None = None,
+    jobs: int | None = None,
+    shared: Any = None,
+    timeout: float | None = None,
+) -> Generator[tuple[Trial, Result | Failure], None, None]:
+    """Call ``function(shared, trial)`` for every trial, in one-thread processes of a Ray cluster.
+
+    As :func:`~grand.experiments.engines.run_local` does on one machine. A trial whose worker or
+    node dies is run again, elsewhere if need be; one that dies each time becomes a failure.
+
+    Parameters
+    ----------
+    function : callable
+        Of a module that every node can import.
+    trials : iterable
+        Small things that can be pickled, such as seeds.
+    address : str, optional
+        A running cluster: ``auto`` on one of its machines, ``host:port``, or ``ray://host:port``
+        from elsewhere. By default, Ray is started on this machine, and stopped in the end. A Ray
+        that the caller has initialised is used, whatever the address, and left running.
+    jobs : int, optional
+        How many trials run at a time; by default as many as there are CPUs, which may change.
+    shared : object, optional
+        What all trials read. Its arrays lie in the memory of each machine once, and are read-only.
+    timeout : float, optional
+        Seconds that a trial may run before it is ended and becomes a failure.
+
+    Yields
+    ------
+    trial, result or Failure
+        As they are done, in whatever order that is.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed, no cluster answers, or its nodes cannot run workers.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs is {jobs}; expected a whole number of at least 1")
+    waiting = deque(_Attempt(trial) for trial in trials)
+    if not waiting:
+        return
+    parcel = _pack((function, shared))
+    ray, ours = _connect(address, jobs)
+    try:
+        crew = _Crew(ray, parcel, jobs, timeout)
+        try:
+            while waiting or crew.members:
+                crew.hire(waiting)
+                yield from crew.listen(waiting)
+        finally:
+            crew.dismiss()
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+@dataclass
+class _Attempt:
+    """A trial, and how many workers have died of it."""
+
+    trial: Any
+    deaths: int = 0
+
+
+@dataclass
+class _Member:
+    """The driver's view of a worker, which has a trial or has yet to report for work."""
+
+    actor: Any
+    attempt: _Attempt | None = None
+    deadline: float = math.inf
+
+
+class _Crew:
+    """The workers, each by the reference of the answer that it owes."""
+
+    def __init__(self, ray: Any, parcel: Any, jobs: int | None, timeout: float | None) -> None:
+        self.ray = ray
+        self.jobs = jobs
+        self.timeout = timeout
+        self.members: dict[Any, _Member] = {}
+        self.stillborn = 0
+        self.parcel = ray.put(parcel)
+        # What the caller has set for the network holds for trials; OFFLINE does not.
+        variables = ONE_THREAD | {name: os.environ.get(name, "") for name in OFFLINE}
+        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
+        self.worker = ray.remote(**options)(_Worker)
+
+    def hire(self, waiting: deque[_Attempt]) -> None:
+        """Have as many workers as there are places, and trials that wait for one."""
+        unready = [answer for answer, member in self.members.items() if member.attempt is None]
+        for answer in unready[len(waiting) :]:
+            self.ray.kill(self.members.pop(answer).actor)
+        for _ in range(min(self.places() - len(self.members), len(waiting) - len(unready))):
+            actor = self.worker.remote(self.parcel)
+            self.members[actor.report.remote()] = _Member(actor)
+
+    def places(self) -> int:
+        """Return how many workers to have, counting those that wait for a CPU."""
+        # Twice the CPUs, whose number may change: those that wait take a node that joins, and are
+        # what a cluster that can grow by itself goes by. Few enough for any number of trials.
+        return self.jobs or max(1, 2 * int(self.ray.cluster_resources().get("CPU", 0)))
+
+    def listen(self, waiting: deque[_Attempt]) -> list[tuple[Any, Any]]:
+        """Wait for answers, give who answered the next trial, and return what is done."""
+        done: list[tuple[Any, Any]] = []
+        due = min(member.deadline for member in self.members.values())
+        pause = min(PATIENCE, max(0.0, due - time.monotonic()))
+        self.ray.wait(list(self.members), timeout=pause)
+        # Read before the answers are: one that came in time counts, however slow our caller is.
+        now = time.monotonic()
+        answers, _ = self.ray.wait(list(self.members), num_returns=len(self.members), timeout=0)
+        for answer in answers:
+            member = self.members.pop(answer)
+            attempt = member.attempt
+            try:
+                outcome = self.ray.get(answer)
+            except self.ray.exceptions.RayError as error:
+                self.ray.kill(member.actor)
+                if attempt is None:
+                    self.bury(error)
+                elif attempt.deaths + 1 < RUNS:
+                    waiting.appendleft(_Attempt(attempt.trial, attempt.deaths + 1))
+                else:
+                    done.append((attempt.trial, Failure(_DIED)))
+                continue
+            self.stillborn = 0
+            if attempt is not None:
+                done.append((attempt.trial, pickle.loads(outcome)))
+            self.give(member, waiting)
+        for answer, member in list(self.members.items()):
+            if member.deadline < now and member.attempt is not None:
+                self.ray.kill(self.members.pop(answer).actor)
+                late = Failure(f"no result within {self.timeout:g} seconds; it was ended")
+                done.append((member.attempt.trial, late))
+        return done
+
+    def give(self, member: _Member, waiting: deque[_Attempt]) -> None:
+        """Let a worker have the next trial, or let it go."""
+        if not waiting:
+            self.ray.kill(member.actor)
+            return
+        member.attempt = waiting.popleft()
+        if self.timeout is not None:
+            member.deadline = time.monotonic() + self.timeout
+        self.members[member.actor.run.remote(pickle.dumps(member.attempt.trial))] = member
+
+    def bury(self, error: Exception) -> None:
+        """Account for a worker that never came to work."""
+        self.stillborn += 1
+        # A node may die under all its workers; what fails in them will fail in the next ones too.
+        if getattr(error, "actor_init_failed", True) or self.stillborn > RUNS * self.places():
+            raise ConfigError(
+                f"the Ray cluster cannot run workers ({_last_line(error)}); every node needs the "
+                "same versions of Python, Ray and grand, and memory for as many workers as CPUs"
+            ) from error
+
+    def dismiss(self) -> None:
+        """End all workers at once: what they still compute is not wanted any more."""
+        for member in self.members.values():
+            self.ray.kill(member.actor)
+        self.members.clear()
+
+
+_DIED = (
+    f"its worker process, or the node that it was on, died {RUNS} times; if memory ran out, run "
+    "fewer at a time"
+)
+
+
+class _Worker:
+    """What runs on the cluster: a process that answers trials, one after the other."""
+
+    def __init__(self, parcel: tuple[bytes, list[np.ndarray]]) -> None:
+        self.parcel = parcel
+        self.task: tuple[Callable[[Any, Any], Any], Any] | None = None
+
+    def report(self) -> None:
+        """Answer, as soon as there is a process to do so."""
+
+    def run(self, question: bytes) -> bytes:
+        """Answer one trial."""
+        try:
+            # Here rather than at the start: what cannot be imported is a failed trial too.
+            if self.task is None:
+                skeleton, arrays = self.parcel
+                self.task = pickle.loads(skeleton, buffers=arrays)
+            function, shared = self.task
+            answer = pickle.dumps(function(shared, pickle.loads(question)))
+        except Exception as error:
+            answer = pickle.dumps(Failure(f"{type(error).__name__}: {error}"))
+        # Optimisers and autograd leave cycles, which would keep a trial's tensors in memory.
+        gc.collect()
+        return answer
+
+
+def _pack(value: Any) -> tuple[bytes, list[np.ndarray]]:
+    """Return a pickle without its arrays, and those, as Ray shares them between processes."""
+    buffers: list[pickle.PickleBuffer] = []
+    skeleton = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return skeleton, [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers]
+
+
+def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
+    """Return Ray, connected to a cluster, and whether it is ours to disconnect."""
+    with _environment(QUIET):
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                f'the ray engine needs Ray ({error}): pip install "grand[ray]"'
+            ) from error
+        if ray.is_initialized():
+            return ray, False
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            if address is None:
+                with _environment(OFFLINE):
+                    # Without "local", Ray would join a cluster that happens to run here.
+                    ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, **quiet)
+            else:
+                _check_answers(address)
+                ray.init(address, **quiet)
+        # Ray's own errors have no common type: what it says is for the person who configured it.
+        except Exception as error:
+            ray.shutdown()
+            if isinstance(error, ConfigError):
+                raise
+            where = "on this machine" if address is None else f"at {address}"
+            raise ConfigError(
+                f"Ray cannot be used {where} ({type(error).__name__}: {_last_line(error)}); "
+                "docs/cluster.md says how to start and to reach a cluster"
+            ) from error
+        finally:
+            # Ray's prints a stack trace. Who terminates us gets what the caller has arranged.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)
+    return ray, True
+
+
+def _check_answers(address: str) -> None:
+    """Raise an error if nobody answers, as Ray would try for a quarter of an hour."""
+    target = address
+    if address == "auto":
+        from ray._private.services import canonicalize_bootstrap_address
+
+        target = os.environ.get("RAY_ADDRESS") or canonicalize_bootstrap_address(address)
+    client = target.startswith("ray://")
+    try:
+        parts = urlsplit(target if client else f"//{target}")
+        host, port = parts.hostname, parts.port or (CLIENT_PORT if client else None)
+    except ValueError:
+        host = port = None
+    if host is None or port is None:
+        raise ConfigError(
+            f"the Ray address is {address!r}; expected auto, host:port or ray://host:port"
+        )
+    try:
+        with socket.create_connection((host, port), timeout=PATIENCE) as connection:
+            # A port can be open, and anything behind it: a server of Ray's talks HTTP/2, in which
+            # both sides begin with their settings (frame type 4).
+            connection.sendall(
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+            )
+            answers = connection.recv(9)[3:4] == b"\4"
+    except OSError:
+        answers = False
+    if not answers and os.environ.get("RAY_USE_TLS") != "1":
+        raise ConfigError(
+            f"no Ray cluster answers at {address}; start one (ray start --head), correct the "
+            "address, or leave it out to use this machine alone"
+        )
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[-1].strip()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
