@@ -18,11 +18,19 @@ def test_the_wheel_works_without_the_source_tree(tmp_path: Path) -> None:
     # Dependencies come from this environment; only the wheel itself is installed anew.
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(site)]
     subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=120)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "title: t\ndatasets: [digits]\nseeds: 1\nset: {max_epochs: 2}\nrows: [{method: grand}]\n"
+    )
+    specs = sorted(path.stem for path in (ROOT / "src/grand/experiments/specs").iterdir())
     program = f"""
 import sys
 sys.path.insert(0, {str(site)!r})
 import grand, grand.cli
 assert grand.__file__.startswith({str(site)!r}), grand.__file__
+from grand.experiments.spec import load_spec, spec_names
+assert [load_spec(name).name for name in spec_names()] == {specs}
+assert grand.cli._run(["reproduce", {str(spec)!r}, "--out", {str(tmp_path / "out")!r}]) == 0
 sys.exit(grand.cli._run(
     ["train", "digits", "--json", "--set", "max_epochs=5", "--out", {str(tmp_path / "run")!r}]
 ))
@@ -36,5 +44,6 @@ sys.exit(grand.cli._run(
         timeout=120,
     )
     assert finished.returncode == 0, finished.stderr
-    assert json.loads(finished.stdout)["epochs"] == 5
+    assert json.loads(finished.stdout.splitlines()[-1])["epochs"] == 5
+    assert "<table" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert (site / "grand" / "py.typed").exists()

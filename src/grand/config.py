@@ -110,12 +110,14 @@ class GrandConfig:
                 "multiple of attention_heads"
             )
 
-    def replace(self, **changes: Any) -> GrandConfig:
+    def replace(self, /, **changes: Any) -> GrandConfig:
         """Return this configuration with some keys changed; an unknown key is an error."""
         known = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in known:
-                raise ConfigError(f"unknown configuration key {name!r}{suggestion(name, known)}")
+                raise ConfigError(
+                    f"unknown configuration key {name!r}{suggestion(str(name), known)}"
+                )
         return dataclasses.replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:

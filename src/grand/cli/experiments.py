@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from grand.cli.common import WORK_ERROR, AsJson
 
@@ -185,7 +186,9 @@ def _print_results(results: dict[str, Any], out: Path) -> None:
     console = Console(highlight=False)
     datasets = [dataset["name"] for dataset in results["datasets"]]
     if results["rows"]:
-        table = Table(box=None, header_style="bold", title=results["title"], title_justify="left")
+        table = Table(
+            box=None, header_style="bold", title=Text(results["title"]), title_justify="left"
+        )
         table.add_column("")
         for dataset in datasets:
             table.add_column(dataset, justify="right")
@@ -198,7 +201,7 @@ def _print_results(results: dict[str, Any], out: Path) -> None:
                     continue
                 shown.append(f"{spread(row['mean'], row['std'])} ({row['n']})")
                 shown.append("" if row["paper"] is None else f"{row['paper']:.1f}")
-            table.add_row(label, *shown)
+            table.add_row(Text(label), *shown)
         console.print(table)
     for stage in results["search"] or []:
         table = Table(box=None, header_style="bold")
@@ -207,7 +210,7 @@ def _print_results(results: dict[str, Any], out: Path) -> None:
             table.add_column(head, justify="left" if head == heads[0] else "right")
         for row in stage["rows"]:
             table.add_row(
-                f"{setting(row)}{' *' if row['chosen'] else ''}",
+                Text(f"{setting(row)}{' *' if row['chosen'] else ''}"),
                 spread(row["val_mean"], row["val_std"]),
                 spread(row["test_mean"], row["test_std"]),
                 str(row["n"]),
@@ -241,7 +244,7 @@ def _print_trials(records: list[Any]) -> None:
             *percent,
             str(metrics.get("epochs", "")),
             "" if record.seconds is None else f"{record.seconds:.1f}",
-            record.error or "",
+            Text(record.error or ""),
         )
     # Into a file or a pipe, every column as wide as it needs to be.
     console = Console(highlight=False)

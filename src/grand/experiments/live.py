@@ -59,6 +59,7 @@ class LiveTable:
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
         """Take in what is to be done and what was done before."""
         self.cells = cells
+        self.changed = time.monotonic()
         self.asked = {trial.id for cell in cells for trial in cell.trials}
         self.ended = {key: record for key, record in ended.items() if key in self.asked}
         if not self.console.is_terminal:
@@ -72,7 +73,7 @@ class LiveTable:
             return
         trial = record.trial
         cell = next(c for c in self.cells if trial.id in {one.id for one in c.trials})
-        news = f"failed: {record.error}"
+        news = f"failed: {' '.join((record.error or '').split())}"
         if record.status == "done":
             news = f"{_percent(record)} {self.shown(cell)}"
         place = f"{trial.dataset} {cell.name} seed {trial.seed}"
@@ -81,14 +82,15 @@ class LiveTable:
     def render(self) -> RenderableType:
         """Return the table as it stands."""
         datasets = list(dict.fromkeys(cell.dataset for cell in self.cells))
-        places = {(cell.label, cell.dataset): cell for cell in self.cells}
+        places = {(cell.name, cell.dataset): cell for cell in self.cells}
         table = Table(box=None, header_style="bold")
         table.add_column(self.title)
         for dataset in datasets:
             table.add_column(dataset, justify="right")
-        for label in dict.fromkeys(cell.label for cell in self.cells):
-            shown = [places.get((label, dataset)) for dataset in datasets]
-            table.add_row(label, *("" if cell is None else self.shown(cell) for cell in shown))
+        for name, label in {cell.name: cell.label for cell in self.cells}.items():
+            shown = [places.get((name, dataset)) for dataset in datasets]
+            texts = ["" if cell is None else self.shown(cell) for cell in shown]
+            table.add_row(Text(label), *texts)
         return Group(table, Text(self.status(), style="bold"))
 
     def shown(self, cell: Cell) -> str:
@@ -119,13 +121,14 @@ class LiveTable:
         known = [r.seconds for r in self.ended.values() if r.seconds is not None]
         if not known:
             return None
-        total = 0.0
+        total, counted = 0.0, set(self.ended)
         for cell in self.cells:
-            missing = sum(trial.id not in self.ended for trial in cell.trials)
+            missing = len({trial.id for trial in cell.trials} - counted)
+            counted |= {trial.id for trial in cell.trials}
             ended = [self.ended[trial.id] for trial in cell.trials if trial.id in self.ended]
             took = [record.seconds for record in ended if record.seconds is not None]
             total += missing * (median(took) if took else fmean(known))
-        return total / self.jobs
+        return total / max(1, min(self.jobs, len(self.asked) - len(self.ended)))
 
     def _left_text(self) -> str:
         left = self.seconds_left()

@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from grand.config import ConfigError
 from grand.experiments.engines import ONE_THREAD, Failure, Result, Trial, cores
 
 RUNS = 4
@@ -44,6 +43,9 @@ QUIET = {
 
 OFFLINE = {"http_proxy": "http://127.0.0.1:9"}
 """A Ray that we start asks the network which cloud it is in, even when told to report nothing."""
+
+BRIEF = {"RAY_gcs_server_port_wait_time_s": f"{PATIENCE:g}"}
+"""How long Ray tries to be let in by a cluster that answers; else twenty seconds."""
 
 CLIENT_PORT = 10001
 """Where Ray listens for ``ray://`` unless told otherwise."""
@@ -206,8 +208,8 @@ class _Crew:
         self.stillborn += 1
         # A node may die under all its workers; what fails in them will fail in the next ones too.
         if getattr(error, "actor_init_failed", True) or self.stillborn > RUNS * self.places():
-            raise ConfigError(
-                f"the Ray cluster cannot run workers ({_last_line(error)}); every node needs the "
+            raise _refusal(
+                f"the Ray cluster cannot run workers ({_reason(error)}); every node needs the "
                 "same versions of Python, Ray and grand, and memory for as many workers as CPUs"
             ) from error
 
@@ -263,7 +265,7 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
         try:
             import ray
         except ImportError as error:
-            raise ConfigError(
+            raise _refusal(
                 f'the ray engine needs Ray ({error}): pip install "grand[ray]"'
             ) from error
         if ray.is_initialized():
@@ -277,60 +279,55 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
                     ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, **quiet)
             else:
                 _check_answers(address)
-                ray.init(address, **quiet)
-        # Ray's own errors have no common type: what it says is for the person who configured it.
+                with _environment(BRIEF):
+                    ray.init(address, **quiet)
+        # What Ray raises has no common type, and is for the person who configured it.
         except Exception as error:
             ray.shutdown()
-            if isinstance(error, ConfigError):
-                raise
             where = "on this machine" if address is None else f"at {address}"
-            raise ConfigError(
-                f"Ray cannot be used {where} ({type(error).__name__}: {_last_line(error)}); "
-                "docs/cluster.md says how to start and to reach a cluster"
+            raise _refusal(
+                f"Ray cannot be used {where} ({_reason(error)}); docs/cluster.md says how to "
+                "start a cluster and what its address is"
             ) from error
         finally:
-            # Ray's prints a stack trace. Who terminates us gets what the caller has arranged.
+            # Ray's own handler prints a stack trace; what the caller has arranged is to hold.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, handler)
     return ray, True
 
 
 def _check_answers(address: str) -> None:
-    """Raise an error if nobody answers, as Ray would try for a quarter of an hour."""
+    """Raise an error if nobody answers there, for which Ray would wait many minutes."""
     target = address
     if address == "auto":
         from ray._private.services import canonicalize_bootstrap_address
 
         target = os.environ.get("RAY_ADDRESS") or canonicalize_bootstrap_address(address)
     client = target.startswith("ray://")
-    try:
-        parts = urlsplit(target if client else f"//{target}")
-        host, port = parts.hostname, parts.port or (CLIENT_PORT if client else None)
-    except ValueError:
-        host = port = None
-    if host is None or port is None:
-        raise ConfigError(
-            f"the Ray address is {address!r}; expected auto, host:port or ray://host:port"
-        )
-    try:
-        with socket.create_connection((host, port), timeout=PATIENCE) as connection:
-            # A port can be open, and anything behind it: a server of Ray's talks HTTP/2, in which
-            # both sides begin with their settings (frame type 4).
-            connection.sendall(
-                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-            )
-            answers = connection.recv(9)[3:4] == b"\4"
-    except OSError:
-        answers = False
-    if not answers and os.environ.get("RAY_USE_TLS") != "1":
-        raise ConfigError(
-            f"no Ray cluster answers at {address}; start one (ray start --head), correct the "
-            "address, or leave it out to use this machine alone"
-        )
+    parts = urlsplit(target if client else f"//{target}")
+    port = parts.port or (CLIENT_PORT if client else None)
+    if not parts.hostname or port is None:
+        raise ValueError("an address is auto, host:port or ray://host:port")
+    with socket.create_connection((parts.hostname, port), timeout=PATIENCE) as connection:
+        # An open port may be anyone's. Servers of Ray talk HTTP/2, where each side begins with a
+        # frame of settings, which is type 4; unless Ray has been told to encrypt everything.
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+        if os.environ.get("RAY_USE_TLS") != "1" and connection.recv(9)[3:4] != b"\4":
+            raise ConnectionError("what answers there is not Ray")
 
 
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[-1].strip()
+def _refusal(message: str) -> Exception:
+    # Imported here because workers import this module, and need not wait for all that comes along.
+    from grand.config import ConfigError
+
+    return ConfigError(message)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the last line of the first error of a chain, which is where Ray gets specific."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
 
 
 @contextmanager

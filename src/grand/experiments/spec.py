@@ -6,6 +6,8 @@ strict: an unknown key, dataset, method or setting is an error, before anything 
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -142,11 +144,24 @@ def load_spec(name: str) -> Spec:
     return parse_spec(name, file.read_text(encoding="utf-8"))
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which YAML would drop one."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice", node.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
 def parse_spec(name: str, text: str) -> Spec:
     """Check the text of a spec and return what it says."""
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        values = yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"spec {name}: not YAML ({' '.join(str(error).split())})") from error
     try:
         return _spec(name, _mapping("the spec", values), text)
@@ -168,6 +183,13 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
     if ("rows" in values) == ("search" in values):
         raise ConfigError("expected either rows to compare or a search, and not both")
     rows = tuple(_row(row, values, datasets) for row in _list("rows", values.get("rows", [])))
+    if "rows" in values and not rows:
+        raise ConfigError("rows is []; expected at least one")
+    for key in ("reference", "claims"):
+        if key in values and "search" in values:
+            raise ConfigError(f"{key} of a search; only rows are compared")
+    if not isinstance(values["seeds"], dict):
+        _count("seeds", values["seeds"])
     names = [row.name for row in rows]
     for row in names:
         if names.count(row) > 1:
@@ -179,8 +201,8 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
     search = _search(values["search"], values, datasets) if "search" in values else None
     return Spec(
         name,
-        str(values["title"]),
-        str(values.get("description", "")).strip(),
+        _word("title", values["title"]),
+        str(values.get("description") or "").strip(),
         datasets,
         _count("splits", values.get("splits", 1)),
         rows,
@@ -196,11 +218,13 @@ def _row(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Row:
     _check_keys("a row", values, ("method",), ("name", "label", "preset", "set", "seeds", "paper"))
     method = str(values["method"])
     name = str(values.get("name", method))
-    preset = values.get("preset", whole.get("preset"))
-    changes = _mapping("set", whole.get("set", {})) | _mapping("set", values.get("set", {}))
+    preset = _preset(values.get("preset", whole.get("preset")))
+    changes = _changes(whole) | _changes(values)
     seeds = values.get("seeds", whole["seeds"])
     counts = dict(seeds) if isinstance(seeds, dict) else dict.fromkeys(datasets, seeds)
     _check_keys(f"seeds of {name}", counts, (), datasets)
+    if not counts:
+        raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
     for dataset in counts:
         make_method(method, dataset, preset, changes)
     paper = _mapping("paper", values.get("paper", {}))
@@ -231,22 +255,31 @@ def _claim(value: Any, names: list[str]) -> Claim:
 def _search(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Search:
     values = _mapping("search", value)
     _check_keys("search", values, ("method", "stages"))
-    changes = _mapping("set", whole.get("set", {}))
-    stages = []
+    changes = _changes(whole)
+    method = _word("method", values["method"])
+    preset = _preset(whole.get("preset"))
+    stages: list[dict[str, tuple[Any, ...]]] = []
     for stage in _list("stages", values["stages"]):
         grid = _mapping("a stage", stage)
         if not grid:
             raise ConfigError("a stage varies nothing; give it a key and values to try")
-        stages.append({key: tuple(_list(key, tried)) for key, tried in grid.items()})
+        stages.append(
+            {_word("a key", key): tuple(_list(key, tried)) for key, tried in grid.items()}
+        )
         for key, tried in stages[-1].items():
+            if not tried:
+                raise ConfigError(f"{key} is []; expected values to try")
+    if not stages:
+        raise ConfigError("stages is []; expected at least one stage")
+    for tried in itertools.product(*(itertools.product(*stage.values()) for stage in stages)):
+        whole_setting = dict(changes)
+        for stage, chosen in zip(stages, tried, strict=True):
+            whole_setting |= dict(zip(stage, chosen, strict=True))
             for dataset in datasets:
-                for setting in tried:
-                    make_method(
-                        values["method"], dataset, whole.get("preset"), changes | {key: setting}
-                    )
+                make_method(method, dataset, preset, whole_setting)
     return Search(
-        values["method"],
-        whole.get("preset"),
+        method,
+        preset,
         changes,
         _count("seeds", whole["seeds"]),
         tuple(stages),
@@ -284,6 +317,21 @@ def _words(where: str, value: Any) -> list[str]:
     return [str(word) for word in words]
 
 
+def _word(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{where} is {value!r}; expected a word")
+    return value
+
+
+def _preset(value: Any) -> str | None:
+    return None if value is None else _word("preset", value)
+
+
+def _changes(values: dict[str, Any]) -> dict[str, Any]:
+    changes = _mapping("set", values.get("set", {}))
+    return {_word("a key of set", key): value for key, value in changes.items()}
+
+
 def _count(where: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{where} is {value!r}; expected a whole number of at least 1")
@@ -292,15 +340,20 @@ def _count(where: str, value: Any) -> int:
 
 def _figure(value: Any) -> Figure:
     parts = value if isinstance(value, list) else [value]
-    numbers = [part for part in parts if isinstance(part, int | float)]
-    if len(parts) not in (1, 2) or len(numbers) < len(parts):
+    if len(parts) not in (1, 2) or not all(_is_number(part) for part in parts):
         raise ConfigError(f"a published figure is {value!r}; expected a mean, or [mean, deviation]")
     return float(parts[0]), float(parts[1]) if len(parts) == 2 else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _chosen(kind: str, asked: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     known = list(known)
     asked = list(asked)
+    if not asked:
+        raise ConfigError(f"no {kind} chosen; expected some of {', '.join(known)}")
     for name in asked:
         if name not in known:
             raise ConfigError(

@@ -79,7 +79,7 @@ def summarise_stage(
             )
         measured = [row for row in rows if row["val_mean"] is not None]
         if measured:
-            max(measured, key=lambda row: row["val_mean"])["chosen"] = True
+            max(measured, key=lambda row: round(row["val_mean"], 9))["chosen"] = True
         varied = list(rows[0]["changes"])
         stages.append({"dataset": dataset, "stage": number, "varied": varied, "rows": rows})
     return stages

@@ -174,9 +174,8 @@ def _ours_and_paper(row: dict[str, Any] | None) -> str:
 
 def _markdown(heads: list[str], lines: list[list[str]]) -> str:
     rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
-    )
+    escaped = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
 
 def _latex_cell(row: dict[str, Any] | None) -> str:
@@ -196,7 +195,11 @@ def _latex(heads: list[str], lines: list[list[str]]) -> str:
     return f"\\begin{{tabular}}{{l{'c' * (len(heads) - 1)}}}\n{body}\n\\end{{tabular}}\n"
 
 
+_LATEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "\n": " "}
+)
+
+
 def _latex_text(text: str) -> str:
-    for mark in "&%$#_{}":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+    return " ".join(text.split()).translate(_LATEX)

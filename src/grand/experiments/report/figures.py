@@ -21,7 +21,7 @@ _SHARES = LinearSegmentedColormap.from_list(
 )
 
 _NUMBERED = 12
-"""Classes up to which a confusion matrix has room for numbers."""
+"""Classes up to which a confusion matrix has room for numbers, and for names in two lines."""
 
 
 def draw_seeds(cells: Sequence[Cell]) -> Figure:
@@ -138,9 +138,11 @@ def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
     classes = len(names)
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots()
-    axes.pcolormesh(shares, cmap=_SHARES, vmin=0, vmax=1, edgecolors=INK, linewidth=0.2)
+    roomy = classes <= _NUMBERED
+    lines = INK if roomy else "none"
+    axes.pcolormesh(shares, cmap=_SHARES, vmin=0, vmax=1, edgecolors=lines, linewidth=0.2)
     for (row, column), share in np.ndenumerate(shares):
-        if classes <= _NUMBERED and np.isfinite(share):
+        if roomy and np.isfinite(share):
             axes.text(
                 column + 0.5,
                 row + 0.5,
@@ -154,8 +156,14 @@ def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
     size = min(8.5, 130 / classes)
     short = [_shortened(name.replace("_", " ")) for name in names]
     places = np.arange(classes) + 0.5
-    axes.set_xticks(places, short, rotation=40, ha="right", rotation_mode="anchor", fontsize=size)
-    axes.set_yticks(places, [_wrapped(name, 16) for name in short], fontsize=size)
+    axes.set_xticks(places, short, fontsize=size)
+    if max(map(len, short)) > 3:
+        axes.tick_params(axis="x", labelrotation=40)
+        for label in axes.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+    axes.set_yticks(
+        places, [_wrapped(name, 16) if roomy else name for name in short], fontsize=size
+    )
     axes.set_ylim(classes, 0)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

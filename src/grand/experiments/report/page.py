@@ -74,6 +74,7 @@ def render(results: dict[str, Any], cells: Sequence[Cell], gallery: Gallery) -> 
         verdicts=Counter(claim["verdict"] for claim in results["claims"]),
         label={section.dataset["name"]: section.label for section in sections},
         stages=[(stage, _illustrate_stage(stage, gallery)) for stage in results["search"] or []],
+        compared=any(cell.row["paper"] is not None for cell in cells),
         far=FAR,
     )
 
@@ -140,6 +141,7 @@ def _show_confusion(section: Section, gallery: Gallery) -> None:
     found = "; ".join(
         f"{one} {100 * share:.1f} %"
         for one, share in zip(section.dataset["class_names"], np.diag(shares), strict=True)
+        if np.isfinite(share)
     )
     drawn = gallery.add(
         f"{name}-confusion",

@@ -1,0 +1,244 @@
+"""Means, intervals and tests against plain formulas, scipy, counting by hand, and simulation."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+import warnings
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grand.experiments.statistics import compare, holm, summarise
+
+chances = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 0.01, 0.05, 1.0]))
+counts = st.integers(830, 860)
+"""Correct predictions on a thousand test nodes."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Nothing that is computed here may warn: a person would see it, and not know what to do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def percentages(correct: Sequence[int]) -> list[float]:
+    """Return accuracies as they come from a store: fractions, then times a hundred."""
+    return [100 * (count / 1000) for count in correct]
+
+
+def by_seed(values: Sequence[float], first: int = 0) -> dict[Hashable, float]:
+    return dict(enumerate(values, first))
+
+
+def naive_holm(values: Sequence[float | None]) -> list[float | None]:
+    """Return each hypothesis' largest p, times the number of those not smaller, up to its own."""
+    known = [value for value in values if value is not None]
+    return [
+        None
+        if value is None
+        else max(
+            min(1.0, other * sum(p >= other for p in known)) for other in known if other <= value
+        )
+        for value in values
+    ]
+
+
+@given(st.lists(chances, max_size=12))
+def test_holm_is_holms(values: list[float | None]) -> None:
+    assert holm(values) == pytest.approx(naive_holm(values))
+
+
+@given(st.lists(chances, max_size=12))
+def test_holm_keeps_the_order_and_never_helps(values: list[float | None]) -> None:
+    corrected = holm(values)
+    assert [one is None for one in corrected] == [one is None for one in values]
+    pairs = [
+        (raw, p)
+        for raw, p in zip(values, corrected, strict=True)
+        if raw is not None and p is not None
+    ]
+    assert all(raw <= p <= 1 for raw, p in pairs)
+    for (raw, p), (other_raw, other_p) in itertools.permutations(pairs, 2):
+        assert raw > other_raw or p <= other_p
+
+
+@given(st.lists(chances, max_size=8).flatmap(lambda v: st.tuples(st.just(v), st.permutations(v))))
+def test_holm_does_not_care_for_the_order_of_the_questions(
+    both: tuple[list[float | None], list[float | None]],
+) -> None:
+    values, mixed = both
+    answers = dict(zip(values, holm(values), strict=True))
+    assert holm(mixed) == [answers[value] for value in mixed]
+
+
+def test_holm_of_an_example_by_hand() -> None:
+    """Four known values: times 4, 3, 2 and 1, and none below the one before it."""
+    values = [0.04, 0.01, None, 0.03, 0.005]
+    assert holm(values) == pytest.approx([0.06, 0.03, None, 0.06, 0.02])
+    assert holm([0.4, 0.9]) == pytest.approx([0.8, 0.9])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([None, 0.2]) == [None, 0.2]
+    assert holm([]) == []
+
+
+def test_welch_of_an_example_by_hand() -> None:
+    """Variances 2.5 and 10 of five each: a standard error of √2.5, with 6.25/1.0625 degrees."""
+    compared = compare(by_seed([1, 2, 3, 4, 5]), by_seed([2, 4, 6, 8, 10]))
+    assert compared["difference"] == -3
+    degrees, error = 6.25 / 1.0625, math.sqrt(2.5)
+    half = scipy.stats.t.ppf(0.975, degrees) * error
+    assert compared["low"] == pytest.approx(-3 - half)
+    assert compared["high"] == pytest.approx(-3 + half)
+    assert compared["welch_p"] == pytest.approx(2 * scipy.stats.t.sf(3 / error, degrees))
+    assert compared["welch_p"] == pytest.approx(0.1075, abs=5e-5)
+    assert (compared["n_first"], compared["n_second"]) == (5, 5)
+    assert compared["wilcoxon_p"] is None, "five pairs cannot be enough"
+
+
+def test_wilcoxon_of_examples_by_hand() -> None:
+    """Of 64 choices of signs 14 have a sum of ranks of at most 6, and one of 0."""
+    zeros = by_seed([0.0] * 6)
+    assert compare(by_seed([1, 2, 3, 4, 5, -6]), zeros)["wilcoxon_p"] == pytest.approx(28 / 64)
+    assert compare(by_seed([1, 2, 3, 4, 5, 6]), zeros)["wilcoxon_p"] == pytest.approx(2 / 64)
+
+
+@given(
+    st.lists(counts, min_size=2, max_size=20).filter(lambda v: len(set(v)) > 1),
+    st.lists(counts, min_size=2, max_size=20).filter(lambda v: len(set(v)) > 1),
+)
+@settings(max_examples=40)
+def test_welch_is_scipys(first: list[int], second: list[int]) -> None:
+    a, b = percentages(first), percentages(second)
+    compared = compare(by_seed(a), by_seed(b, 1000))
+    assert compared["difference"] == pytest.approx(statistics.fmean(a) - statistics.fmean(b))
+    plain = scipy.stats.ttest_ind(a, b, equal_var=False)
+    assert compared["welch_p"] == pytest.approx(plain.pvalue)
+    interval = plain.confidence_interval()
+    assert [compared["low"], compared["high"]] == pytest.approx([interval.low, interval.high])
+    # The interval leaves out zero where the test finds a difference, and only there.
+    assert (compared["welch_p"] < 0.05) == (compared["low"] > 0 or compared["high"] < 0)
+    assert compared["wilcoxon_p"] is None, "no seed in common"
+    turned = compare(by_seed(b, 1000), by_seed(a))
+    assert turned["welch_p"] == pytest.approx(compared["welch_p"])
+    assert turned["low"] == pytest.approx(-compared["high"])
+
+
+def naive_wilcoxon(differences: Sequence[int]) -> float:
+    """Count the choices of signs whose sum of ranks is as far out, out of all of them."""
+    known = [one for one in differences if one]
+    ranks = scipy.stats.rankdata(np.abs(known))
+    signs = np.array(list(itertools.product([0, 1], repeat=len(known))))
+    sums, seen = signs @ ranks, ranks[np.array(known) > 0].sum()
+    return min(1.0, 2 * min((sums <= seen).mean(), (sums >= seen).mean()))
+
+
+@given(st.lists(st.tuples(counts, counts), min_size=6, max_size=10))
+def test_pairs_that_differ_by_as_many_nodes_tie(pairs: list[tuple[int, int]]) -> None:
+    """Ranks are those of whole numbers of nodes, whatever floating point makes of a percentage."""
+    first, second = zip(*pairs, strict=True)
+    compared = compare(by_seed(percentages(first)), by_seed(percentages(second)))
+    exact = [one - other for one, other in pairs]
+    if any(exact):
+        assert compared["wilcoxon_p"] == pytest.approx(naive_wilcoxon(exact))
+    else:
+        assert compared["wilcoxon_p"] is None
+
+
+def test_six_pairs_never_say_more_than_six_pairs_can() -> None:
+    """All of them better by as much: one choice of signs in 64 is as good, and one as bad."""
+    better = by_seed(percentages([851, 842, 860, 833, 855, 849]))
+    worse = by_seed(percentages([850, 841, 859, 832, 854, 848]))
+    assert compare(better, worse)["wilcoxon_p"] == pytest.approx(2 / 64)
+
+
+def test_pairs_are_found_by_their_key() -> None:
+    """Seeds in another order, and seeds that only one side has, change nothing."""
+    first: dict[Hashable, float] = {seed: 80.0 + seed for seed in range(8)}
+    second: dict[Hashable, float] = {seed: 79.0 + 0.5 * seed for seed in range(11, 1, -1)}
+    common = range(2, 8)
+    expected = scipy.stats.wilcoxon([first[seed] - second[seed] for seed in common]).pvalue
+    compared = compare(first, second)
+    assert compared["wilcoxon_p"] == pytest.approx(expected)
+    assert (compared["n_first"], compared["n_second"]) == (8, 10)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    """Few seeds of a method that spreads widely, many of one that does not: 95 in 100 all the same.
+
+    An interval from pooled variances would cover about two in three here.
+    """
+    generator = np.random.default_rng(2020)
+    rounds, truth = 1000, 1.5
+    covered = 0
+    for _ in range(rounds):
+        first = generator.normal(80 + truth, 3.0, size=6).tolist()
+        second = generator.normal(80, 0.5, size=24).tolist()
+        compared = compare(by_seed(first), by_seed(second, 1000))
+        covered += compared["low"] <= truth <= compared["high"]
+    # Three standard deviations of a count of 950 in 1000 are 21.
+    assert abs(covered - 950) <= 21
+
+
+DEGENERATE: dict[str, tuple[dict[Hashable, float], dict[Hashable, float]]] = {
+    "nothing": ({}, {}),
+    "nothing on one side": (by_seed([85.4, 85.1]), {}),
+    "one value each": (by_seed([85.4]), by_seed([85.1])),
+    "one value against many": (by_seed([85.4]), by_seed([84.0, 85.0, 86.0])),
+    "zeros": (by_seed([0.0] * 8), by_seed([0.0] * 8)),
+    "the same value": (by_seed([81.3] * 10), by_seed([81.3] * 10)),
+    "the same value, more often": (by_seed([85.1] * 10), by_seed([85.1] * 100)),
+    "one value each, many times": (by_seed([81.3] * 10), by_seed([84.3] * 7)),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), DEGENERATE.values(), ids=DEGENERATE.keys())
+def test_where_nothing_can_be_said_nothing_is(
+    first: dict[Hashable, float], second: dict[Hashable, float]
+) -> None:
+    """Methods without randomness have equal values: rounding of a mean is no difference."""
+    compared = compare(first, second)
+    json.dumps(compared, allow_nan=False)
+    assert [compared[key] for key in ("low", "high", "welch_p")] == [None] * 3
+    assert (compared["n_first"], compared["n_second"]) == (len(first), len(second))
+    if first and second:
+        means = [statistics.fmean(side.values()) for side in (first, second)]
+        assert compared["difference"] == pytest.approx(means[0] - means[1])
+    else:
+        assert compared["difference"] is None
+    if set(first.values()) == set(second.values()):
+        assert compared["wilcoxon_p"] is None
+
+
+def test_a_method_without_randomness_against_one_with() -> None:
+    """Its variance is zero, and then so is its share of the error."""
+    fixed, spread = [85.1] * 10, [84.0, 85.0, 86.5]
+    compared = compare(by_seed(fixed), by_seed(spread, 1000))
+    json.dumps(compared, allow_nan=False)
+    half = scipy.stats.t.ppf(0.975, 2) * statistics.stdev(spread) / math.sqrt(3)
+    middle = 85.1 - statistics.fmean(spread)
+    assert [compared["low"], compared["high"]] == pytest.approx([middle - half, middle + half])
+
+
+def test_pairs_without_any_difference_have_no_rank() -> None:
+    values = [84.0, 85.0, 86.5, 85.1, 85.2, 85.3]
+    compared = compare(by_seed(values), by_seed(values))
+    assert compared["wilcoxon_p"] is None
+    assert compared["welch_p"] == pytest.approx(1)
+    assert compare(by_seed(values), by_seed([*values[:-1], 84.3]))["wilcoxon_p"] == 1.0
+
+
+@pytest.mark.parametrize("values", [[], [85.1], [85.1] * 100, [0.0, 0.0]])
+def test_a_summary_is_always_json(values: list[float]) -> None:
+    summary = summarise(values)
+    json.dumps(summary, allow_nan=False)
+    assert summary["n"] == len(values)
+    assert summary["std"] is None if len(values) < 2 else summary["std"] == pytest.approx(0)

@@ -1,0 +1,622 @@
+"""From stored trials to tables: what is counted, compared, judged, chosen and written."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grand.experiments.runner import Cell
+from grand.experiments.spec import Spec, parse_spec
+from grand.experiments.statistics import compare, holm
+from grand.experiments.store import Record
+from grand.experiments.summary import summarise_experiment, summarise_stage
+from grand.experiments.trials import Data, Trial
+from grand.experiments.writers import as_csv, as_latex, as_markdown, write_results
+from grand.graph import Graph
+
+TEXT = """
+title: Three rows
+description: For the tests.
+datasets: [cora, pubmed]
+preset: official
+seeds: 3
+reference: grand
+rows:
+  - method: grand
+    label: GRAND
+    paper: {cora: [85.4, 0.4], pubmed: 82.7}
+  - {method: grand-gcn, label: GCN, paper: {cora: [84.5, 0.3]}}
+  - {method: grand-gat, seeds: {cora: 3}}
+claims:
+  - {claim: no convolution, better: grand, than: grand-gcn}
+  - {claim: no attention, better: grand-gcn, than: grand-gat}
+"""
+COMMAND = "grand reproduce mine.yaml --out runs/mine"
+
+Score = float | str | None
+"""The fraction that a trial got right, or why it failed, or None if it has not ended."""
+
+
+class Stored:
+    """Trials of some cells, as if an experiment had run."""
+
+    def __init__(self) -> None:
+        self.cells: list[Cell] = []
+        self.records: dict[str, Record] = {}
+
+    def add(
+        self,
+        name: str,
+        scores: Sequence[Score],
+        dataset: str = "cora",
+        *,
+        val: Sequence[float] | None = None,
+        seconds: Sequence[float | None] | None = None,
+        label: str | None = None,
+    ) -> Cell:
+        trials = tuple(
+            Trial(dataset, f"{dataset:0<64}", "public", 0, name, 1, "official", {"order": 8}, seed)
+            for seed in range(len(scores))
+        )
+        for place, (trial, score) in enumerate(zip(trials, scores, strict=True)):
+            took = 12.0 if seconds is None else seconds[place]
+            if isinstance(score, str):
+                record = Record(trial, "failed", {}, None, "2026-11-16T02:10:00+00:00", {}, score)
+            elif score is not None:
+                metrics = {
+                    "test_accuracy": score,
+                    "val_accuracy": score if val is None else val[place],
+                }
+                record = Record(trial, "done", metrics, took, "2026-11-16T02:10:00+00:00", {})
+            else:
+                continue
+            self.records[trial.id] = record
+        self.cells.append(Cell(dataset, name, label or name, trials))
+        return self.cells[-1]
+
+
+@pytest.fixture
+def stored() -> Stored:
+    return Stored()
+
+
+@pytest.fixture
+def data(community: Graph) -> Data:
+    """The same small graph under two names."""
+    assert community.split is not None
+    names = ("cora", "pubmed")
+    return Data(
+        dict.fromkeys(names, community),
+        {(name, 0): community.split for name in names},
+        {name: f"hash of {name}" for name in names},
+    )
+
+
+def summed_up(spec: Spec, data: Data, stored: Stored) -> dict[str, Any]:
+    return summarise_experiment(spec, data, stored.cells, stored.records.get, COMMAND)
+
+
+@pytest.fixture
+def whole(data: Data, stored: Stored) -> dict[str, Any]:
+    """Everything that can happen to a cell: done, one failed, not begun, not asked for."""
+    stored.add("grand", [0.85, 0.86, 0.855], label="GRAND", seconds=[10.0, 30.0, 14.0])
+    stored.add("grand", [0.82, "ValueError: the loss is nan", 0.83], "pubmed", label="GRAND")
+    stored.add("grand-gcn", [0.84, None, None], label="GCN", seconds=[None, None, None])
+    stored.add("grand-gcn", [None, None, None], "pubmed", label="GCN")
+    stored.add("grand-gat", ["killed", "killed", "killed"])
+    return summed_up(parse_spec("mine", TEXT), data, stored)
+
+
+def row_of(results: dict[str, Any], method: str, dataset: str) -> dict[str, Any]:
+    (row,) = (r for r in results["rows"] if (r["method"], r["dataset"]) == (method, dataset))
+    return row
+
+
+def test_a_row_says_in_percent_what_its_trials_came_to(
+    whole: dict[str, Any], stored: Stored
+) -> None:
+    row = row_of(whole, "grand", "cora")
+    assert row["mean"] == pytest.approx(85.5)
+    assert row["median"] == pytest.approx(85.5)
+    assert row["std"] == pytest.approx(statistics.stdev([85.0, 86.0, 85.5]))
+    assert row["ci95"] == pytest.approx(4.302653 * 0.5 / 3**0.5), "Student's t with 2 degrees"
+    assert (row["n"], row["asked"], row["failed"]) == (3, 3, 0)
+    assert (row["paper"], row["paper_std"]) == (85.4, 0.4)
+    assert row["difference"] == pytest.approx(0.1)
+    assert row["seconds"] == 14.0, "the median"
+    assert (row["label"], row["preset"], row["config"]) == ("GRAND", "official", {"order": 8})
+    assert row["trials"] == [trial.id for trial in stored.cells[0].trials]
+    assert len(set(row["trials"])) == 3
+
+
+def test_failed_trials_and_missing_ones_are_counted_apart(whole: dict[str, Any]) -> None:
+    partly = row_of(whole, "grand", "pubmed")
+    assert (partly["n"], partly["asked"], partly["failed"]) == (2, 3, 1)
+    assert partly["mean"] == pytest.approx(82.5)
+    assert (partly["paper"], partly["paper_std"]) == (82.7, None)
+    single = row_of(whole, "grand-gcn", "cora")
+    assert (single["n"], single["asked"], single["failed"]) == (1, 3, 0)
+    assert single["mean"] == single["median"] == pytest.approx(84.0)
+    assert [single[key] for key in ("std", "ci95", "seconds")] == [None] * 3
+    for method, dataset, failed in (("grand-gcn", "pubmed", 0), ("grand-gat", "cora", 3)):
+        empty = row_of(whole, method, dataset)
+        assert (empty["n"], empty["asked"], empty["failed"]) == (0, 3, failed)
+        numbers = ("mean", "std", "ci95", "median", "difference", "seconds")
+        assert [empty[key] for key in numbers] == [None] * len(numbers)
+    assert row_of(whole, "grand-gcn", "pubmed")["paper"] is None
+
+
+def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
+    whole: dict[str, Any],
+) -> None:
+    places = [(one["dataset"], one["first"], one["second"]) for one in whole["comparisons"]]
+    assert places == [
+        ("cora", "grand", "grand-gcn"),
+        ("cora", "grand", "grand-gat"),
+        ("pubmed", "grand", "grand-gcn"),
+    ]
+    first, second, third = whole["comparisons"]
+    assert first["difference"] == pytest.approx(1.5)
+    assert (first["n_first"], first["n_second"], first["welch_p"]) == (3, 1, None)
+    assert second["difference"] is third["difference"] is None
+    assert second["n_second"] == 0
+
+
+def test_comparisons_are_corrected_over_all_of_them(data: Data, stored: Stored) -> None:
+    levels = {"grand": 0.85, "grand-gcn": 0.848, "grand-gat": 0.84}
+    noise = [0.001, -0.002, 0.003, 0.0, 0.004, -0.001, 0.002]
+    scores: dict[tuple[str, str], dict[Any, float]] = {}
+    for name, level in levels.items():
+        for dataset in ("cora", "pubmed"):
+            shift = 0.0 if dataset == "cora" else -0.02
+            values = [level + shift + step * (1 + 0.1 * len(name)) for step in noise]
+            stored.add(name, values, dataset)
+            scores[name, dataset] = dict(enumerate(100 * value for value in values))
+    compared = summed_up(parse_spec("mine", TEXT), data, stored)["comparisons"]
+    assert len(compared) == 4
+    for one in compared:
+        sides = (scores[one[side], one["dataset"]] for side in ("first", "second"))
+        expected = compare(*sides)
+        assert {key: one[key] for key in expected} == pytest.approx(expected)
+    for test in ("welch", "wilcoxon"):
+        raw = [one[f"{test}_p"] for one in compared]
+        assert None not in raw
+        assert [one[f"{test}_holm"] for one in compared] == pytest.approx(holm(raw))
+
+
+def test_without_a_reference_nothing_is_compared(data: Data, stored: Stored) -> None:
+    spec = parse_spec("mine", TEXT).only(datasets=["cora"], methods=["grand-gcn", "grand-gat"])
+    stored.add("grand-gcn", [0.84, 0.85])
+    stored.add("grand-gat", [0.82, 0.83])
+    results = summed_up(spec, data, stored)
+    assert results["comparisons"] == []
+    assert [claim["claim"] for claim in results["claims"]] == ["no attention"]
+    assert [dataset["name"] for dataset in results["datasets"]] == ["cora"]
+
+
+CLAIM = """
+title: t
+datasets: [cora]
+seeds: 1
+rows: [{method: grand}, {method: grand-gcn}]
+claims: [{claim: better, better: grand, than: grand-gcn}]
+"""
+
+
+def spaced(middle: float, n: int, width: float = 0.01) -> list[float]:
+    """Return n values about a middle."""
+    return [middle + width * (place / (n - 1) - 0.5) for place in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("better", "than", "verdict"),
+    [
+        (spaced(0.85, 4), spaced(0.80, 4), "confirmed"),
+        (spaced(0.80, 4), spaced(0.85, 4), "contradicted"),
+        (spaced(0.80, 20), spaced(0.80, 20), "not confirmed"),
+        (spaced(0.80, 20), spaced(0.801, 20), "not confirmed"),
+        (spaced(0.80, 20), spaced(0.80, 19), "too few seeds"),
+        (spaced(0.80, 19), spaced(0.80, 20), "too few seeds"),
+        (spaced(0.80, 3), spaced(0.80, 100), "too few seeds"),
+        ([0.9], [0.1], "too few seeds"),
+        ([], [0.1, 0.2], "too few seeds"),
+        ([0.813] * 10, [0.813] * 100, "too few seeds"),
+        ([0.851] * 20, [0.851] * 100, "not confirmed"),
+    ],
+)
+def test_a_claim_is_judged_by_what_was_measured(
+    data: Data, stored: Stored, better: list[float], than: list[float], verdict: str
+) -> None:
+    stored.add("grand", better or [None])
+    stored.add("grand-gcn", than)
+    (claim,) = summed_up(parse_spec("mine", CLAIM), data, stored)["claims"]
+    assert claim["verdict"] == verdict
+    assert (claim["n_better"], claim["n_than"]) == (len(better), len(than))
+    assert claim["p_holm"] == claim["p"], "one question has nothing to be corrected for"
+    if better:
+        expected = 100 * (statistics.fmean(better) - statistics.fmean(than))
+        assert claim["difference"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_claim_among_many_needs_more_than_a_claim_alone(data: Data, stored: Stored) -> None:
+    """What one question would confirm, one question of four does not."""
+    rows = ["grand", "grand-gcn", "grand-gat", "grand-no-cr", "grand-no-mdn"]
+    claims = [{"claim": name, "better": "grand", "than": name} for name in rows[1:]]
+    values = {"title": "t", "datasets": ["cora"], "seeds": 1, "claims": claims}
+    spec = parse_spec("mine", json.dumps(values | {"rows": [{"method": name} for name in rows]}))
+    stored.add("grand", spaced(0.805, 8))
+    stored.add("grand-gcn", spaced(0.8009, 8))
+    for name in rows[2:]:
+        stored.add(name, spaced(0.805, 8))
+    close, *others = summed_up(spec, data, stored)["claims"]
+    assert 0.0125 < close["p"] < 0.05 < close["p_holm"]
+    assert close["p_holm"] == pytest.approx(4 * close["p"])
+    assert close["verdict"] == "too few seeds"
+    assert {other["verdict"] for other in others} == {"too few seeds"}
+    (alone,) = summed_up(spec.only(methods=["grand", "grand-gcn"]), data, _part(stored, 2))[
+        "claims"
+    ]
+    assert (alone["p"], alone["verdict"]) == (close["p"], "confirmed")
+
+
+def _part(stored: Stored, cells: int) -> Stored:
+    part = Stored()
+    part.cells, part.records = stored.cells[:cells], stored.records
+    return part
+
+
+def test_a_stage_is_decided_by_validation_alone(stored: Stored) -> None:
+    tried = [
+        (stored.add("a", [0.90, 0.92], val=[0.70, 0.71]), {"order": 2}),
+        (stored.add("b", [0.80, 0.82], val=[0.74, 0.76]), {"order": 4}),
+        (stored.add("c", [0.99, 0.99], val=[0.60, 0.79]), {"order": 8}),
+    ]
+    (stage,) = summarise_stage(2, tried, stored.records.get)
+    assert (stage["dataset"], stage["stage"], stage["varied"]) == ("cora", 2, ["order"])
+    assert [row["chosen"] for row in stage["rows"]] == [False, True, False]
+    best = stage["rows"][1]
+    assert best["changes"] == {"order": 4}
+    assert [best["val_mean"], best["test_mean"]] == pytest.approx([75.0, 81.0])
+    assert [best["val_std"], best["test_std"]] == pytest.approx([2**0.5, 2**0.5])
+    assert (best["n"], best["asked"]) == (2, 2)
+    assert best["trials"] == [trial.id for trial in tried[1][0].trials]
+
+
+def test_of_equal_settings_the_first_is_chosen(stored: Stored) -> None:
+    tried = [
+        (stored.add("a", [0.5, 0.5]), {"order": 2}),
+        (stored.add("b", [0.6, 0.8], val=[0.7, 0.9]), {"order": 4}),
+        (stored.add("c", [0.9, 0.9], val=[0.9, 0.7]), {"order": 5}),
+    ]
+    (stage,) = summarise_stage(1, tried, stored.records.get)
+    assert [row["chosen"] for row in stage["rows"]] == [False, True, False]
+
+
+def test_equal_numbers_of_nodes_are_equal_settings(stored: Stored) -> None:
+    """The same accuracies in another order are a tie, though their sums round differently."""
+    values = [0.701, 0.702, 0.706, 0.713, 0.7]
+    orders = [sorted(values), sorted(values, reverse=True), values, values[::-1]]
+    tried = [(stored.add(str(k), one), {"order": k}) for k, one in enumerate(orders)]
+    (stage,) = summarise_stage(1, tried, stored.records.get)
+    assert [row["chosen"] for row in stage["rows"]] == [True, False, False, False]
+
+
+def test_every_dataset_of_a_stage_chooses_for_itself(stored: Stored) -> None:
+    tried = [
+        (stored.add("a", [0.7], "cora"), {"order": 2}),
+        (stored.add("b", [0.6], "cora"), {"order": 4}),
+        (stored.add("a", [0.7], "pubmed"), {"order": 2}),
+        (stored.add("b", [0.8], "pubmed"), {"order": 4}),
+    ]
+    cora, pubmed = summarise_stage(1, tried, stored.records.get)
+    assert (cora["dataset"], pubmed["dataset"]) == ("cora", "pubmed")
+    assert [row["chosen"] for row in cora["rows"]] == [True, False]
+    assert [row["chosen"] for row in pubmed["rows"]] == [False, True]
+
+
+def test_a_setting_without_a_number_is_never_chosen(stored: Stored) -> None:
+    tried = [
+        (stored.add("a", ["killed", None]), {"order": 2}),
+        (stored.add("b", ["killed", 0.1]), {"order": 4}),
+    ]
+    (stage,) = summarise_stage(1, tried, stored.records.get)
+    assert [row["chosen"] for row in stage["rows"]] == [False, True]
+    assert [(row["n"], row["asked"]) for row in stage["rows"]] == [(0, 2), (1, 2)]
+    (stage,) = summarise_stage(1, tried[:1], stored.records.get)
+    assert not any(row["chosen"] for row in stage["rows"])
+
+
+# What others read in results.json, key by key.
+KEYS = {
+    "": (
+        "experiment title description command finished environment datasets rows comparisons "
+        "claims search"
+    ),
+    "environment": "platform processor cores python versions",
+    "datasets": ("name sha256 nodes edges features classes class_names split train val test"),
+    "rows": (
+        "dataset method label preset config mean std ci95 n asked failed paper paper_std "
+        "difference median seconds trials"
+    ),
+    "comparisons": (
+        "dataset first second difference low high welch_p welch_holm wilcoxon_p wilcoxon_holm "
+        "n_first n_second"
+    ),
+    "claims": "claim dataset better than difference p p_holm n_better n_than verdict",
+}
+STAGE_KEYS = "dataset stage varied rows"
+SETTING_KEYS = "changes val_mean val_std test_mean test_std n asked chosen trials"
+
+
+def test_the_file_has_the_promised_keys_and_no_others(
+    whole: dict[str, Any], data: Data, community: Graph, tmp_path: Path
+) -> None:
+    write_results(tmp_path, whole)
+    names = ["results.csv", "results.json", "results.md", "results.tex"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is not JSON")
+
+    text = (tmp_path / "results.json").read_text(encoding="utf-8")
+    results = json.loads(text, parse_constant=refuse)
+    assert results == whole
+    for place, keys in KEYS.items():
+        found = results[place] if place else results
+        for values in found if isinstance(found, list) else [found]:
+            assert set(values) == set(keys.split()), place or "the file"
+    assert (results["experiment"], results["title"]) == ("mine", "Three rows")
+    assert (results["command"], results["search"]) == (COMMAND, None)
+    assert set(results["environment"]["versions"]) >= {"grand", "torch", "numpy"}
+    assert community.split is not None
+    assert results["datasets"][1] == {
+        "name": "pubmed",
+        "sha256": "hash of pubmed",
+        "nodes": community.num_nodes,
+        "edges": community.num_edges,
+        "features": community.num_features,
+        "classes": 3,
+        "class_names": ["0", "1", "2"],
+        "split": community.split.name,
+        "train": len(community.split.train),
+        "val": len(community.split.val),
+        "test": len(community.split.test),
+    }
+
+
+def test_several_splits_are_said_to_be_several(data: Data, stored: Stored) -> None:
+    split = data.splits["cora", 0]
+    more = data.splits | {("cora", 1): split, ("cora", 2): split}
+    spec = parse_spec("mine", CLAIM)
+    results = summed_up(spec, Data(data.graphs, more, data.fingerprints), stored)
+    assert results["datasets"][0]["split"] == f"{split.name}, and 2 more"
+
+
+@pytest.mark.parametrize("fault", ["disk full", "not a number"])
+def test_a_write_that_fails_leaves_the_file_of_before(
+    whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    write_results(tmp_path, whole)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    results = json.loads(json.dumps(whole)) | {"title": "Another"}
+    if fault == "disk full":
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("grand.files.os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_results(tmp_path, results)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    else:
+        results["rows"][0]["mean"] = float("nan")
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write_results(tmp_path, results)
+        assert (tmp_path / "results.json").read_bytes() == before["results.json"]
+        assert {path.name for path in tmp_path.iterdir()} == set(before), "something half-written"
+
+
+def searched(stored: Stored) -> dict[str, Any]:
+    """Return the results of a search: two settings, of which the second was chosen."""
+    tried = [
+        (stored.add("a", [0.75, 0.76], val=[0.70, 0.71]), {"order": 2, "hidden": 16}),
+        (stored.add("b", [0.74, None], val=[0.72, 0]), {"order": 4, "hidden": 16}),
+        (stored.add("c", [None, None]), {"order": 8, "hidden": 16}),
+    ]
+    return {
+        "title": "A search",
+        "description": "",
+        "command": COMMAND,
+        "datasets": [{"name": "cora"}],
+        "rows": [],
+        "comparisons": [],
+        "claims": [],
+        "search": summarise_stage(1, tried, stored.records.get),
+    }
+
+
+def test_a_stage_has_the_promised_keys(stored: Stored) -> None:
+    (stage,) = searched(stored)["search"]
+    assert set(stage) == set(STAGE_KEYS.split())
+    for row in stage["rows"]:
+        assert set(row) == set(SETTING_KEYS.split())
+
+
+def test_csv_has_a_line_a_cell(whole: dict[str, Any]) -> None:
+    lines = list(csv.DictReader(as_csv(whole).splitlines()))
+    assert len(lines) == len(whole["rows"]) == 5
+    for line, row in zip(lines, whole["rows"], strict=True):
+        assert set(line) == set(row) - {"config", "trials"}
+        for name, text in line.items():
+            if row[name] is None:
+                assert text == ""
+            else:
+                assert type(row[name])(text) == row[name], name
+
+
+def test_csv_of_a_search_has_a_line_a_setting(stored: Stored) -> None:
+    lines = list(csv.DictReader(as_csv(searched(stored)).splitlines()))
+    assert [line["setting"] for line in lines] == [f"order={k}, hidden=16" for k in (2, 4, 8)]
+    assert [line["chosen"] for line in lines] == ["False", "True", "False"]
+    assert [line["n"] for line in lines] == ["2", "1", "0"]
+    assert float(lines[0]["val_mean"]) == pytest.approx(70.5)
+    assert lines[2]["val_mean"] == lines[1]["val_std"] == ""
+
+
+def tables(markdown: str) -> list[list[list[str]]]:
+    """Return the tables of a Markdown text, cell by cell, as a renderer would split them."""
+    found: list[list[list[str]]] = [[]]
+    for line in markdown.splitlines():
+        if line.startswith("|"):
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            found[-1].append([cell.strip().replace("\\|", "|") for cell in cells])
+        elif found[-1]:
+            found.append([])
+    assert all(len({len(line) for line in table}) <= 1 for table in found), "ragged"
+    return [table for table in found if table]
+
+
+def test_markdown_has_ours_beside_the_papers(whole: dict[str, Any]) -> None:
+    text = as_markdown(whole)
+    assert text.startswith("# Three rows\n\nFor the tests.\n\n    grand reproduce mine.yaml ")
+    accuracies, claims, comparisons = tables(text)
+    assert accuracies == [
+        ["", "cora", "pubmed"],
+        ["---", "---", "---"],
+        ["GRAND", "85.50 ± 0.50 (3) / 85.4 ± 0.4", "82.50 ± 0.71 (2), 1 failed / 82.7"],
+        ["GCN", "84.00 (1) / 84.5 ± 0.3", "– (0)"],
+        ["grand-gat", "– (0), 3 failed", "–"],
+    ]
+    assert claims[2] == ["no convolution", "cora", "+1.50", "–", "3, 1", "too few seeds"]
+    assert [line[1] for line in claims[2:]] == ["cora", "pubmed", "cora"]
+    assert comparisons[3] == ["grand – grand-gat", "cora", "–", "– to –", "–", "–"]
+
+
+def test_markdown_has_what_was_tested(data: Data, stored: Stored) -> None:
+    stored.add("grand", [0.85, 0.86, 0.87])
+    stored.add("grand-gcn", [0.75, 0.76, 0.77])
+    spec = parse_spec("mine", CLAIM.replace("rows:", "reference: grand\nrows:"))
+    _, claims, comparisons = tables(as_markdown(summed_up(spec, data, stored)))
+    # Two means 10 apart with standard errors 1/√3: t is 10·√1.5 with 4 degrees, p 0.00026.
+    assert claims[2] == ["better", "cora", "+10.00", "0.00026", "3, 3", "confirmed"]
+    half = 2.776445 * (2 / 3) ** 0.5
+    interval = f"{10 - half:+.2f} to {10 + half:+.2f}"
+    assert comparisons[2] == ["grand – grand-gcn", "cora", "+10.00", interval, "0.00026", "–"]
+
+
+def test_markdown_of_a_search_marks_what_was_chosen(stored: Stored) -> None:
+    text = as_markdown(searched(stored))
+    assert "## cora, stage 1" in text
+    assert tables(text) == [
+        [
+            ["setting", "validation (%)", "test (%)", "seeds"],
+            ["---"] * 4,
+            ["order=2, hidden=16", "70.50 ± 0.71", "75.50 ± 0.71", "2"],
+            ["**order=4, hidden=16**", "72.00", "74.00", "1"],
+            ["order=8, hidden=16", "–", "–", "0"],
+        ]
+    ]
+
+
+def test_latex_is_one_tabular(whole: dict[str, Any]) -> None:
+    assert as_latex(whole).splitlines() == [
+        r"\begin{tabular}{lcc}",
+        r"  Method & cora & pubmed \\",
+        r"  \hline",
+        r"  GRAND & $85.5 \pm 0.5$ & $82.5 \pm 0.7$ \\",
+        r"  GCN & $84.0$ & -- \\",
+        r"  grand-gat & -- & -- \\",
+        r"\end{tabular}",
+    ]
+
+
+def test_latex_of_a_search_is_one_tabular_a_stage(stored: Stored) -> None:
+    results = searched(stored)
+    results["search"] *= 2
+    text = as_latex(results)
+    assert text.count(r"\begin{tabular}{lcc}") == text.count(r"\end{tabular}") == 2
+    assert r"  order=2, hidden=16 & $70.5 \pm 0.7$ & $75.5 \pm 0.7$ \\" in text.splitlines()
+
+
+def named(label: str) -> dict[str, Any]:
+    """Return results with one row of some label, and one more."""
+    empty = {"mean": None, "std": None, "n": 0, "failed": 0, "paper": None, "dataset": "cora"}
+    rows = [empty | {"method": "a", "label": label}, empty | {"method": "b", "label": "B"}]
+    return {
+        "title": "t",
+        "description": "",
+        "command": "",
+        "datasets": [{"name": "cora"}],
+        "rows": rows,
+        "comparisons": [],
+        "claims": [],
+        "search": None,
+    }
+
+
+@given(st.text("ab |&%$#_{}<>*", max_size=8).map(lambda text: " ".join(text.split())))
+def test_a_label_with_any_marks_stays_one_cell_of_markdown(label: str) -> None:
+    (table,) = tables(as_markdown(named(label)))
+    assert [line[0] for line in table[2:]] == [label, "B"]
+
+
+def test_a_claim_with_a_pipe_stays_one_cell_of_markdown(data: Data, stored: Stored) -> None:
+    stored.add("grand", [0.85, 0.86])
+    stored.add("grand-gcn", [0.75, 0.76])
+    spec = parse_spec("mine", CLAIM.replace("claim: better", "claim: p(a|b) is larger"))
+    *_, claims = tables(as_markdown(summed_up(spec, data, stored)))
+    assert claims[2][0] == "p(a|b) is larger"
+
+
+ESCAPES = {
+    r"\\([&%$#_{}])": r"\1",
+    r"\\(?:textasciicircum(?:\{\}|(?![A-Za-z])) ?|\^\{\})": "^",
+    r"\\(?:textasciitilde(?:\{\}|(?![A-Za-z])) ?|~\{\})": "~",
+    r"\\textbackslash(?:\{\}|(?![A-Za-z])) ?": r"\\",
+}
+"""What stands for a mark in LaTeX's text, and the mark."""
+
+
+def typeset(source: str) -> str:
+    """Return what LaTeX would print for a cell; a mark that it would obey is an error."""
+    printed = ""
+    while source:
+        for pattern, mark in ESCAPES.items():
+            if match := re.match(pattern, source):
+                printed += match.expand(mark)
+                source = source[match.end() :]
+                break
+        else:
+            assert source[0] not in "&%$#_{}^~\\", f"LaTeX would obey {source!r}"
+            printed, source = printed + source[0], source[1:]
+    return printed
+
+
+@pytest.mark.parametrize("label", ["A & B", "100 %", "C_max #1", "{x} costs $5"])
+def test_latex_prints_marks_that_it_would_obey(label: str) -> None:
+    line = as_latex(named(label)).splitlines()[3]
+    assert typeset(line.removeprefix("  ").removesuffix(r" & -- \\")) == label
+
+
+@pytest.mark.parametrize("label", ["G^3NN", r"a\b", "~5 layers", r"\_", "^_^ {~} \\"])
+def test_latex_prints_accents_and_backslashes_too(label: str) -> None:
+    """One of the paper's own baselines is called G^3NN."""
+    line = as_latex(named(label)).splitlines()[3]
+    assert typeset(line.removeprefix("  ").removesuffix(r" & -- \\")) == label
+
+
+def test_a_label_of_two_lines_stays_one_line_of_a_table() -> None:
+    """YAML's folded text ends in a newline."""
+    for write in (as_markdown, as_latex):
+        one, two = write(named("GRAND, tuned")), write(named("GRAND,\ntuned\n"))
+        assert len(two.splitlines()) == len(one.splitlines()), write.__name__
