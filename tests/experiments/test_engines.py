@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import operator
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,6 +115,48 @@ def test_leaving_early_ends_the_workers(tmp_path: Path, scratch: Path) -> None:
     assert len(multiprocessing.active_children()) == 2
     outcomes.close()  # The fixture sees that nothing is left.
     assert gone(first[1])
+
+
+def test_a_trial_that_takes_too_long_is_ended_alone(scratch: Path) -> None:
+    """Every trial has its own time, however many its worker has had before."""
+    asked = [0.9, 0.9, 0.9, 3600.0, 0.0]
+    outcomes = list(run_local(operator.call, asked, 1, shared=time.sleep, timeout=2.5))
+    assert [seconds for seconds, _ in outcomes] == asked
+    late = Failure("no result within 2.5 seconds; it was ended")
+    assert [outcome for _, outcome in outcomes] == [None, None, None, late, None]
+
+
+@LINUX
+def test_a_late_trial_that_will_not_end_is_killed(tmp_path: Path, scratch: Path) -> None:
+    """Two at a time, in workers that take no notice of SIGTERM."""
+    folder, survived = tmp_path / "started", []
+    folder.mkdir()
+
+    def pester() -> None:
+        for name in ("a", "b"):
+            wait_until((folder / name).exists, "no workers came up")
+            worker = int((folder / name).read_text())
+            os.kill(worker, signal.SIGTERM)
+            time.sleep(0.2)
+            survived.append(not gone(worker))
+
+    pestering = threading.Thread(target=pester)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which processes inherit
+    try:
+        pestering.start()
+        started = time.monotonic()
+        outcomes = dict(run_local(trials.linger, ["a", "b"], 2, shared=folder, timeout=2.5))
+        took = time.monotonic() - started
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        pestering.join()
+    assert survived == [True, True]
+    assert outcomes.keys() == {"a", "b"}
+    for outcome in outcomes.values():
+        assert isinstance(outcome, Failure)
+        assert "no result within 2.5 seconds" in outcome.error
+    assert took < 20
+    assert all(gone(int((folder / name).read_text())) for name in ("a", "b"))
 
 
 def test_nothing_of_a_trial_stays_in_memory(scratch: Path) -> None:

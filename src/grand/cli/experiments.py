@@ -17,7 +17,7 @@ from grand.cli.common import WORK_ERROR, AsJson
 
 if TYPE_CHECKING:
     from grand.experiments.runner import Engine
-    from grand.experiments.store import Store
+    from grand.experiments.store import Record, Store
 
 
 def reproduce(
@@ -80,8 +80,9 @@ def reproduce(
         console.print(note, style="yellow", highlight=False)
     failed = results["failed"]
     if failed:
-        note = f"{failed} trials failed; see: grand runs {out} --status failed; --retry runs them."
-        console.print(note, style="yellow", highlight=False, soft_wrap=True)
+        see = f"grand runs {shlex.quote(str(out))} --status failed"
+        note = f"{failed} trials failed; see: {see}; --retry runs them."
+        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if failed or results["interrupted"]:
         raise typer.Exit(WORK_ERROR)
 
@@ -113,17 +114,16 @@ def runs(
         )
     if action != "import" and not (folder / FILE).exists():
         raise ConfigError(f"{folder} holds no trials; run grand reproduce ... --out {folder} first")
-    chosen = {"dataset": dataset, "method": method, "status": status}
     if action == "import":
         assert file is not None
-        if any(chosen.values()):
+        if dataset or method or status:
             raise ConfigError("import takes over every trial of a file; leave the filters out")
         with OneDriver(folder), Store(folder) as store:
             taken = import_trials(store, file)
         _tell(as_json, {"imported": taken}, f"{taken} trials imported into {folder}")
         return
     with Store(folder) as store:
-        records = _select(store, chosen)
+        records = _select(store, dataset, method, status)
         if action == "export":
             assert file is not None
             count = export_trials(records, file)
@@ -170,10 +170,29 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _select(store: Store, chosen: dict[str, str | None]) -> list[Any]:
-    given = {name: value for name, value in chosen.items() if value is not None}
-    condition = " and ".join(f"{name} = ?" for name in given) or "true"
-    return list(store.records(condition, *given.values()))
+def _select(
+    store: Store, dataset: str | None, method: str | None, status: str | None
+) -> list[Record]:
+    """Return the trials with these properties; one that no trial can have is an error."""
+    from grand.config import ConfigError, suggestion
+
+    records = list(store.records())
+    for name, value, known in (
+        ("dataset", dataset, {record.trial.dataset for record in records}),
+        ("method", method, {record.trial.method for record in records}),
+        ("status", status, {"done", "failed"}),
+    ):
+        if value is not None and value not in known:
+            raise ConfigError(
+                f"no trial has the {name} {value!r}{suggestion(value, sorted(known))}"
+            )
+    return [
+        record
+        for record in records
+        if dataset in (None, record.trial.dataset)
+        and method in (None, record.trial.method)
+        and status in (None, record.status)
+    ]
 
 
 def _tell(as_json: bool, values: dict[str, Any], line: str) -> None:
@@ -220,7 +239,7 @@ def _print_results(results: dict[str, Any], out: Path) -> None:
     console.print(f"open {out / 'report.html'}", markup=False, soft_wrap=True)
 
 
-def _print_trials(records: list[Any]) -> None:
+def _print_trials(records: list[Record]) -> None:
     table = Table(box=None, header_style="bold")
     for column in ("id", "dataset", "method", "preset", "split", "status"):
         table.add_column(column, no_wrap=True)

@@ -7,6 +7,7 @@ file with one wrong row is refused as a whole. Histories stay behind; they are l
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,7 +50,8 @@ COLUMNS: dict[str, type] = {"id": str, "status": str, **_TRIAL, **_PLAIN, **_END
 
 FORMATS = ("csv", "json", "parquet")
 
-_STRUCTURED = tuple(name for name, kind in COLUMNS.items() if kind in (dict, list))
+# An error can be any text, also none at all.
+_STRUCTURED = ("error", *(name for name, kind in COLUMNS.items() if kind in (dict, list)))
 
 
 def export_trials(records: Iterable[Record], path: Path) -> int:
@@ -64,7 +66,8 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
     flat = [_flat(row) for row in rows]
     if kind == "csv":
         with atomic_write(path, "w") as file:
-            writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
+            # Quoted throughout: a lone carriage return would otherwise end a line.
+            writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n", quoting=csv.QUOTE_ALL)
             writer.writeheader()
             writer.writerows(flat)
     else:
@@ -90,10 +93,16 @@ def import_trials(store: Store, path: Path) -> int:
     records = []
     for number, row in enumerate(rows, start=1):
         try:
-            records.append(_record(row))
+            records.append(_record(_structured(row) if path.suffix != ".json" else row))
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{path}, trial {number}: {error}; nothing was imported") from error
-    return store.add((record, None) for record in records)
+    # A failure is only news where there is nothing yet: what is stored may be a later attempt's.
+    there = store.statuses()
+    return store.add(
+        (record, None)
+        for record in records
+        if record.status == "done" or record.trial.id not in there
+    )
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -102,16 +111,24 @@ def _read(path: Path) -> list[dict[str, Any]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
             raise ValueError("no list of trials in it")
-        return [dict(row) for row in content["trials"]]
+        if not all(isinstance(row, dict) for row in content["trials"]):
+            raise ValueError("not every trial in it has columns")
+        return list(content["trials"])
     if kind == "csv":
-        with path.open(encoding="utf-8", newline="") as file:
-            return [_structured(row) for row in csv.DictReader(file, strict=True)]
+        text = path.read_bytes().decode("utf-8")
+        if not text.endswith("\n"):
+            raise ValueError("its last line is not complete")
+        csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        if "id" not in (reader.fieldnames or ()):
+            raise ValueError("no id in it")
+        return list(reader)
     arrow, parquet = _arrow()
     try:
         rows = parquet.read_table(path).to_pylist()
     except arrow.ArrowInvalid as error:
         raise ValueError(str(error)) from error
-    return [_structured(row) for row in rows]
+    return list(rows)
 
 
 def row_of(record: Record) -> dict[str, Any]:
@@ -141,10 +158,14 @@ def _structured(row: dict[str, Any]) -> dict[str, Any]:
         kind = COLUMNS.get(name)
         if value is None or value == "":
             values[name] = None
-        elif name in _STRUCTURED:
-            values[name] = json.loads(value)
-        else:
-            values[name] = value if kind is None or isinstance(value, kind) else kind(value)
+            continue
+        try:
+            if name in _STRUCTURED:
+                values[name] = json.loads(value)
+            else:
+                values[name] = value if kind is None or isinstance(value, kind) else kind(value)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name} is {value!r} ({error})") from error
     return values
 
 

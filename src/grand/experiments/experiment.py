@@ -27,7 +27,7 @@ from grand.experiments.store import OneDriver, Record, Store
 from grand.experiments.summary import summarise_experiment, summarise_stage
 from grand.experiments.trials import Data
 from grand.experiments.writers import write_results
-from grand.files import write_json
+from grand.files import remove_leftovers, write_json
 
 EXPORT_EVERY = 60.0
 """Seconds between exports of the trials while an experiment runs."""
@@ -72,6 +72,7 @@ def reproduce(
     """
     chosen = part.of(spec)
     with OneDriver(out), Store(out) as store:
+        remove_leftovers(out)
         _adopt(store, out)
         data = Data.load(chosen.datasets, chosen.splits)
         # Asked for before anything is run: a spec that cannot be run is an error at once.

@@ -87,7 +87,9 @@ class Record:
     def of(cls, trial: Trial, outcome: Finished | Failure) -> Record:
         """Return the record of what an engine returned for a trial."""
         if isinstance(outcome, Failure):
-            return cls(trial, "failed", {}, None, now(), {}, outcome.error)
+            # An error can quote anything, also bytes that are no text.
+            error = outcome.error.encode(errors="backslashreplace").decode()
+            return cls(trial, "failed", {}, None, now(), {}, error)
         return cls(
             trial, "done", outcome.metrics, outcome.seconds, outcome.finished, outcome.versions
         )
@@ -246,7 +248,13 @@ class OneDriver:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.connection = sqlite3.connect(folder / ".driver", timeout=0, isolation_level=None)
+        path = folder / ".driver"
+        try:
+            self.connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise StoreError(
+                f"{path} cannot be used ({error}); choose a folder that can be written with --out"
+            ) from error
         try:
             self.connection.execute("begin exclusive")
         except sqlite3.OperationalError as error:

@@ -1,0 +1,419 @@
+"""Trials that leave a store as a file arrive in another as they were, or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from grand.config import ConfigError
+from grand.experiments.exchange import COLUMNS, FORMATS, export_trials, import_trials
+from grand.experiments.store import Record, Store
+from grand.experiments.trials import Trial
+
+ODD = [
+    "",
+    " ",
+    ",",
+    '"',
+    "'",
+    "\n",
+    "\r",
+    "\r\n",
+    "\t",
+    "\0",
+    "é漢🦜",
+    'say "no",\nthen\r\nNaN',
+    "null",
+]
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(ODD)
+NAME = TEXT.filter(bool)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+CONFIG = st.dictionaries(NAME, TEXT | NUMBER | st.booleans() | st.integers(-(2**60), 2**60))
+COUNT = st.integers(0, 2**60)
+
+TRIAL = st.builds(
+    Trial,
+    dataset=NAME,
+    dataset_sha256=NAME,
+    split=NAME,
+    split_seed=COUNT,
+    method=NAME,
+    revision=COUNT,
+    preset=NAME,
+    config=CONFIG,
+    seed=COUNT,
+)
+METRICS = st.fixed_dictionaries(
+    {
+        "test_accuracy": st.none() | NUMBER,
+        "val_accuracy": st.none() | NUMBER,
+        "val_loss": st.none() | NUMBER,
+        "best_epoch": COUNT,
+        "epochs": COUNT,
+    },
+    optional={
+        "confusion": st.lists(st.lists(COUNT, max_size=3), max_size=3),
+        "reliability": st.fixed_dictionaries(
+            {name: st.lists(NUMBER, max_size=3) for name in ("count", "confidence", "correct")}
+        ),
+    },
+)
+DONE = st.builds(
+    Record,
+    TRIAL,
+    st.just("done"),
+    METRICS,
+    NUMBER,
+    NAME,
+    st.dictionaries(NAME, TEXT, max_size=3),
+    st.none(),
+)
+FAILED = st.builds(
+    Record, TRIAL, st.just("failed"), st.just({}), st.none(), NAME, st.just({}), TEXT
+)
+RECORDS = st.lists(DONE | FAILED, max_size=4, unique_by=lambda record: record.trial.id)
+
+
+def done(seed: int) -> Record:
+    trial = Trial("cora", "ab" * 32, "public", 0, "grand", 1, "official", {"order": 8}, seed)
+    metrics = {
+        "test_accuracy": 0.8125 + seed / 1000,
+        "val_accuracy": 0.75,
+        "val_loss": None,
+        "best_epoch": 7,
+        "epochs": 20,
+        "confusion": [[3, 1], [0, 4]],
+        "reliability": {"count": [8], "confidence": [6.5], "correct": [7]},
+    }
+    return Record(trial, "done", metrics, 1.5, "2026-11-16T02:10:00+00:00", {"grand": "0.1"})
+
+
+def failed(seed: int, error: str = "ValueError: the loss is nan, lower it") -> Record:
+    return replace(done(seed), status="failed", metrics={}, seconds=None, versions={}, error=error)
+
+
+def stored(store: Store) -> dict[str, Record]:
+    return {record.trial.id: record for record in store.records()}
+
+
+def by_id(records: list[Record]) -> dict[str, Record]:
+    return {record.trial.id: record for record in records}
+
+
+def carry(records: list[Record], kind: str, folder: Path) -> tuple[dict[str, Record], int, int]:
+    """Take records out of one store and, twice, into another; return it and both counts."""
+    path = folder / f"trials.{kind}"
+    with Store(folder / "from") as source:
+        source.add((record, None) for record in records)
+        assert export_trials(source.records(), path) == len(records)
+    with Store(folder / "to") as target:
+        first, second = import_trials(target, path), import_trials(target, path)
+        return stored(target), first, second
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+# Without shrinking: every example goes through two stores on the disk.
+@settings(max_examples=15, phases=[Phase.generate])
+@given(records=RECORDS)
+def test_records_come_back_as_they_were(kind: str, records: list[Record]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        arrived, first, _ = carry(records, kind, Path(folder))
+    assert arrived == by_id(records)
+    assert first == len(records)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("error", ODD, ids=repr)
+def test_an_error_comes_back_whatever_it_says(tmp_path: Path, kind: str, error: str) -> None:
+    """What a library says in an error is not ours to choose."""
+    arrived, _, _ = carry([failed(0, error), done(1)], kind, tmp_path)
+    assert arrived == by_id([failed(0, error), done(1)])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_second_import_adds_nothing(tmp_path: Path, kind: str) -> None:
+    arrived, first, second = carry([done(0), done(1), failed(2)], kind, tmp_path)
+    assert arrived == by_id([done(0), done(1), failed(2)])
+    assert (first, second) == (3, 0)
+
+
+def test_an_import_changes_no_done_trial_and_mends_a_failed_one(tmp_path: Path) -> None:
+    other = replace(done(0), metrics=done(0).metrics | {"test_accuracy": 1.0}, seconds=0.1)
+    path = tmp_path / "trials.json"
+    export_trials([other, done(1), failed(2)], path)
+    with Store(tmp_path) as store:
+        store.add([(done(0), None), (failed(1), None), (done(2), None)])
+        assert import_trials(store, path) == 1
+        assert stored(store) == by_id([done(0), done(1), done(2)])
+
+
+def test_an_older_failure_does_not_come_back(tmp_path: Path) -> None:
+    """Such as that of an export from before the trial was tried again."""
+    path = tmp_path / "trials.csv"
+    export_trials([failed(0, "the first time")], path)
+    later = replace(failed(0, "the second time"), finished="2026-11-17T08:00:00+00:00")
+    with Store(tmp_path) as store:
+        store.add([(later, None)])
+        assert import_trials(store, path) == 0
+        assert stored(store) == by_id([later])
+
+
+def test_histories_stay_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "trials.csv"
+    with Store(tmp_path) as store:
+        store.add([(done(0), b"every epoch")])
+        export_trials(store.records(), path)
+        import_trials(store, path)
+        kept = store.connection.execute("select columns from histories").fetchall()
+    assert kept == [(b"every epoch",)]
+
+
+def edit(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change the rows of an exported file, as a person with an editor would."""
+    if path.suffix == ".json":
+        content = json.loads(path.read_text())
+        change(content["trials"])
+        path.write_text(json.dumps(content))
+    elif path.suffix == ".csv":
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        change(rows)
+        with path.open("w", newline="") as file:
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+        change(rows)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def other_seed(rows: list[dict[str, Any]]) -> None:
+    rows[1]["seed"] = type(rows[1]["seed"])(17)
+
+
+def other_setting(rows: list[dict[str, Any]]) -> None:
+    config = rows[1]["config"]
+    rows[1]["config"] = {"order": 4} if isinstance(config, dict) else config.replace("8", "4")
+
+
+def other_data(rows: list[dict[str, Any]]) -> None:
+    rows[1]["dataset_sha256"] = "cd" * 32
+
+
+def other_id(rows: list[dict[str, Any]]) -> None:
+    rows[1]["id"] = rows[0]["id"]
+
+
+def other_status(rows: list[dict[str, Any]]) -> None:
+    rows[1]["status"] = "running"
+
+
+def no_seed(rows: list[dict[str, Any]]) -> None:
+    rows[1]["seed"] = None
+
+
+def no_end(rows: list[dict[str, Any]]) -> None:
+    rows[1]["finished"] = None
+
+
+WRONG: list[tuple[Callable[[list[dict[str, Any]]], None], str]] = [
+    (other_seed, "the id is"),
+    (other_setting, "the id is"),
+    (other_data, "the id is"),
+    (other_id, "the id is"),
+    (other_status, "'running'; expected done or failed"),
+    (no_seed, "no seed"),
+    (no_end, "no finished"),
+]
+
+
+def assert_refused(path: Path, *told: str) -> None:
+    """The file is refused in a line that says all this, and nothing of it was taken over."""
+    with Store(path.parent / "to") as store:
+        with pytest.raises(ConfigError) as error:
+            import_trials(store, path)
+        assert stored(store) == {}
+    for text in (str(path), *told):
+        assert text in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(("change", "told"), WRONG, ids=lambda part: getattr(part, "__name__", ""))
+def test_one_wrong_row_keeps_the_whole_file_out(
+    tmp_path: Path, kind: str, change: Callable[[list[dict[str, Any]]], None], told: str
+) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0), done(1), done(2)], path)
+    edit(path, change)
+    assert_refused(path, "trial 2", told, "nothing was imported")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_unknown_column_is_told_with_what_it_may_mean(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0), done(1)], path)
+
+    def rename(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["test_acuracy"] = row.pop("test_accuracy")
+
+    edit(path, rename)
+    assert_refused(path, "'test_acuracy'; did you mean 'test_accuracy'?")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("name", ["id", "status", "dataset_sha256", "config", "seed", "finished"])
+def test_a_column_that_has_to_be_there_is_missed(tmp_path: Path, kind: str, name: str) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0), done(1)], path)
+
+    def drop(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            del row[name]
+
+    edit(path, drop)
+    assert_refused(path, f"no {name}")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", "three"),
+        ("epochs", "1.5"),
+        ("test_accuracy", "high"),
+        ("config", "order 8"),
+        ("config", '["order"]'),
+        ("confusion", "[[3, 1], [0"),
+        ("versions", "0.1"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_with_its_row_and_column(
+    tmp_path: Path, kind: str, name: str, value: str
+) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0), done(1), done(2)], path)
+    edit(path, lambda rows: rows[1].update({name: value}))
+    assert_refused(path, "trial 2", name, "nothing was imported")
+
+
+def test_a_column_of_the_wrong_type_in_parquet_is_told_too(tmp_path: Path) -> None:
+    path = tmp_path / "trials.parquet"
+    export_trials([done(0), done(1)], path)
+
+    def count(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["config"] = 8
+
+    edit(path, count)
+    assert_refused(path, "trial 1", "config")
+
+
+@pytest.mark.parametrize("record", [done(1), failed(1)], ids=["done", "failed"])
+def test_a_csv_file_cut_short_inside_a_row_is_refused(tmp_path: Path, record: Record) -> None:
+    """Unless all that is lost is nothing: what comes in must be what went out."""
+    whole = tmp_path / "whole.csv"
+    export_trials([done(0), record], whole)
+    text = whole.read_text()
+    last_row = text.index(record.trial.id)
+    assert text.count("\n") == 3
+    path = tmp_path / "trials.csv"
+    accepted = {}
+    with Store(tmp_path / "to") as store:
+        for end in range(last_row + 1, len(text) - 1):
+            path.write_text(text[:end])
+            try:
+                import_trials(store, path)
+            except ConfigError:
+                assert stored(store) == {}
+                continue
+            if stored(store) != by_id([done(0), record]):
+                accepted[end] = text[last_row:end]
+            store.connection.execute("delete from trials")
+    assert not accepted, f"taken for whole: {list(accepted.values())[:3]}"
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_any_other_file_cut_short_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0), done(1)], path)
+    content = path.read_bytes()
+    for end in range(0, len(content) - 2, max(1, len(content) // 50)):
+        path.write_bytes(content[:end])
+        assert_refused(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("csv", b""),
+        ("csv", b"date,temperature\n2026-11-16,-3\n"),
+        ("csv", b"\xff\xfe\x00\x01"),
+        ("csv", b"PK\x03\x04 a spreadsheet"),
+        ("json", b"{}"),
+        ("json", b"[]"),
+        ("json", b"not json"),
+        ("json", b'{"trials": {}}'),
+        ("json", b'{"trials": [5]}'),
+        ("json", b'{"trials": ["cora"]}'),
+        ("json", b'{"trials": [null]}'),
+        ("json", b"\xff\xfe\x00\x01"),
+        ("parquet", b""),
+        ("parquet", b"PAR1 but no more"),
+        ("parquet", b"id,status\n"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, kind: str, content: bytes) -> None:
+    path = tmp_path / f"trials.{kind}"
+    path.write_bytes(content)
+    assert_refused(path)
+
+
+def test_a_file_that_is_not_there_or_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    for kind in FORMATS:
+        assert_refused(tmp_path / f"missing.{kind}")
+    export_trials([done(0)], tmp_path / "trials.json")
+    text = (tmp_path / "trials.json").rename(tmp_path / "trials.txt")
+    assert_refused(text, "ends in .csv, .json, .parquet")
+    with pytest.raises(ConfigError, match=r"ends in \.csv, \.json, \.parquet"):
+        export_trials([done(0)], tmp_path / "trials.xlsx")
+    assert not (tmp_path / "trials.xlsx").exists()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_export_that_breaks_off_leaves_the_file_as_it_was(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0)], path)
+    before = path.read_bytes()
+    unserialisable = replace(done(1), versions={"grand": object()})  # type: ignore[dict-item]
+    with pytest.raises(TypeError):
+        export_trials([done(0), unserialisable], path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_spreadsheet_finds_the_figures_in_columns_of_their_own(tmp_path: Path) -> None:
+    export_trials([done(0), failed(1)], tmp_path / "trials.csv")
+    with (tmp_path / "trials.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert list(first) == list(COLUMNS)
+    assert (first["test_accuracy"], first["epochs"], first["error"]) == ("0.8125", "20", "")
+    assert (second["status"], second["test_accuracy"]) == ("failed", "")
+    export_trials([done(0), failed(1)], tmp_path / "trials.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "trials.parquet")
+    assert table["test_accuracy"].to_pylist() == [0.8125, None]
+    assert table["seed"].type == pyarrow.int64()
