@@ -42,7 +42,9 @@ QUIET = {
 """What Ray reads, in part when it is imported, to keep to itself."""
 
 OFFLINE = {"http_proxy": "http://127.0.0.1:9"}
-"""A Ray that we start asks the network which cloud it is in, even when told to report nothing."""
+"""A proxy that is not there, for a Ray that we start: even when told to report nothing, it asks the
+network which cloud it is in. Trials get the caller's setting.
+"""
 
 BRIEF = {"RAY_gcs_server_port_wait_time_s": f"{PATIENCE:g}"}
 """How long Ray tries to be let in by a cluster that answers; else twenty seconds."""
@@ -99,8 +101,11 @@ def run_ray(
         return
     parcel = _pack((function, shared))
     ray, ours = _connect(address, jobs)
+    variables = dict(ONE_THREAD)
+    if ours and address is None:
+        variables |= {name: os.environ.get(name, "") for name in OFFLINE}
     try:
-        crew = _Crew(ray, parcel, jobs, timeout)
+        crew = _Crew(ray, parcel, jobs, timeout, variables)
         try:
             while waiting or crew.members:
                 crew.hire(waiting)
@@ -112,7 +117,7 @@ def run_ray(
             ray.shutdown()
 
 
-@dataclass
+@dataclass(slots=True)
 class _Attempt:
     """A trial, and how many workers have died of it."""
 
@@ -120,7 +125,7 @@ class _Attempt:
     deaths: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class _Member:
     """The driver's view of a worker, which has a trial or has yet to report for work."""
 
@@ -132,15 +137,20 @@ class _Member:
 class _Crew:
     """The workers, each by the reference of the answer that it owes."""
 
-    def __init__(self, ray: Any, parcel: Any, jobs: int | None, timeout: float | None) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        parcel: Any,
+        jobs: int | None,
+        timeout: float | None,
+        variables: dict[str, str],
+    ) -> None:
         self.ray = ray
         self.jobs = jobs
         self.timeout = timeout
         self.members: dict[Any, _Member] = {}
         self.stillborn = 0
         self.parcel = ray.put(parcel)
-        # What the caller has set for the network holds for trials; OFFLINE does not.
-        variables = ONE_THREAD | {name: os.environ.get(name, "") for name in OFFLINE}
         options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
         self.worker = ray.remote(**options)(_Worker)
 
@@ -180,7 +190,7 @@ class _Crew:
                 elif attempt.deaths + 1 < RUNS:
                     waiting.appendleft(_Attempt(attempt.trial, attempt.deaths + 1))
                 else:
-                    done.append((attempt.trial, Failure(_DIED)))
+                    done.append((attempt.trial, Failure(_lost(RUNS))))
                 continue
             self.stillborn = 0
             if attempt is not None:
@@ -220,12 +230,6 @@ class _Crew:
         self.members.clear()
 
 
-_DIED = (
-    f"its worker process, or the node that it was on, died {RUNS} times; if memory ran out, run "
-    "fewer at a time"
-)
-
-
 class _Worker:
     """What runs on the cluster: a process that answers trials, one after the other."""
 
@@ -250,6 +254,13 @@ class _Worker:
         # Optimisers and autograd leave cycles, which would keep a trial's tensors in memory.
         gc.collect()
         return answer
+
+
+def _lost(times: int) -> str:
+    return (
+        f"its worker process, or the node that it was on, died {times} times; if memory ran out, "
+        "run fewer at a time"
+    )
 
 
 def _pack(value: Any) -> tuple[bytes, list[np.ndarray]]:
@@ -284,10 +295,14 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
         # What Ray raises has no common type, and is for the person who configured it.
         except Exception as error:
             ray.shutdown()
-            where = "on this machine" if address is None else f"at {address}"
+            if address is None:
+                raise _refusal(
+                    f"Ray does not start on this machine ({_reason(error)}); the local engine "
+                    "does without"
+                ) from error
             raise _refusal(
-                f"Ray cannot be used {where} ({_reason(error)}); docs/cluster.md says how to "
-                "start a cluster and what its address is"
+                f"no Ray cluster can be reached at {address} ({_reason(error)}); start one with "
+                '"ray start --head", correct the address, or leave it out to use this machine'
             ) from error
         finally:
             # Ray's own handler prints a stack trace; what the caller has arranged is to hold.
