@@ -139,4 +139,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor, *_: torch.Tensor) -> tuple[Any, ...]:
+        # Nearly always one: the loss is what is differentiated.
+        if upstream.item() == 1.0:
+            return None, None, None, *ctx.gradients
         return None, None, None, *(upstream * gradient for gradient in ctx.gradients)

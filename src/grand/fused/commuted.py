@@ -88,6 +88,9 @@ class Commuted:
         """Sum what was found for each view, (views, features or 1, hidden), where it counts."""
         if self.factors is not None:
             found = found * self.factors[:, :, None]
+        # One view's lies in memory that the next step writes to.
+        if len(found) == 1:
+            return found[0].clone()
         # One after the other: several times as fast as torch's sum over the first dimension.
         return reduce(torch.add, found)
 
@@ -106,7 +109,10 @@ class Commuted:
         """Return the first weights, one set for all views or one each, and what to add."""
         several = [None] if self.factors is None else list(self.factors)
         folded = [self.head.folded(factors) for factors in several]
-        weights = torch.stack([weight.detach() for weight, _ in folded])
+        several_weights = [weight.detach() for weight, _ in folded]
+        # One set is read where it lies.
+        one = len(folded) == 1
+        weights = several_weights[0][None] if one else torch.stack(several_weights)
         missing = self.wide - self.hidden
         if missing:
             weights = nn.functional.pad(weights, (0, missing))

@@ -60,16 +60,17 @@ def _propagate_together(
     matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
 ) -> None:
     width = _width(block)
-    hop, scaled = _HOP[width], _SCALED[width]
+    copied, hop, last_hop = _COPY[width], _HOP[width], _LAST_HOP[width]
     own, source, target = scratch(3, len(x), width)
     pieces = ranges(len(x), PIECES)
     for column in range(*block, width):
-        spread(partial(scaled, x, column, 1.0, own, 0), pieces)
-        spread(partial(hop, *matrix, own, own, source), pieces)
+        spread(partial(copied, x, column, own), pieces)
+        read = own
         for _ in range(order - 1):
-            spread(partial(hop, *matrix, own, source, target), pieces)
-            source, target = target, source
-        spread(partial(scaled, source, 0, 1.0 / (order + 1), out, column), pieces)
+            spread(partial(hop, *matrix, own, read, target), pieces)
+            read, source, target = target, target, source
+        share = 1.0 / (order + 1)
+        spread(partial(last_hop, *matrix, own, read, share, out, column), pieces)
 
 
 def _width(block: tuple[int, int]) -> int:
@@ -151,29 +152,48 @@ def _hop(lanes: int) -> Callable[..., Any]:
     return hop
 
 
-def _scaled(lanes: int) -> Callable[..., Any]:
+def _last_hop(lanes: int) -> Callable[..., Any]:
     @kernel
-    def scaled(x, column, factor, out, target, piece):  # type: ignore[no-untyped-def]
+    def last_hop(starts, columns, values, own, source, factor, out, target, piece):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
         factors = splat(lanes, np.float32(factor))
         for node in range(piece[0], piece[1]):
-            store(load(lanes, x, node, column) * factors, out, node, target)
+            power = load(lanes, own, node, 0)
+            for entry in range(starts[node], starts[node + 1]):
+                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
+                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
+            store(power * factors, out, node, target)
 
-    return scaled
+    return last_hop
+
+
+def _copy(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def copied(x, column, out, piece):  # type: ignore[no-untyped-def]
+        for node in range(piece[0], piece[1]):
+            store(load(lanes, x, node, column), out, node, 0)
+
+    return copied
 
 
 def _hops(lanes: int) -> Callable[..., Any]:
-    hop, scaled = _HOP[lanes], _SCALED[lanes]
+    copied, hop, last_hop = _COPY[lanes], _HOP[lanes], _LAST_HOP[lanes]
 
     @kernel
     def hops(starts, columns, values, x, column, order, own, source, target, out):  # type: ignore[no-untyped-def]
         every = (0, len(x))
         # Rows that lie far apart share few places in a cache: the columns get a place of their own.
-        scaled(x, column, 1.0, own, 0, every)
-        hop(starts, columns, values, own, own, source, every)
+        # Those that lie together can stay, even if the result goes there: the last hop reads a
+        # node's own row before it writes it, and other rows from another place.
+        if x.shape[1] == lanes and order > 1:
+            own = x
+        else:
+            copied(x, column, own, every)
+        read = own
         for _ in range(order - 1):
-            hop(starts, columns, values, own, source, target, every)
-            source, target = target, source
-        scaled(source, 0, 1.0 / (order + 1), out, column, every)
+            hop(starts, columns, values, own, read, target, every)
+            read, source, target = target, target, source
+        last_hop(starts, columns, values, own, read, 1.0 / (order + 1), out, column, every)
 
     return hops
 
@@ -252,7 +272,8 @@ def _views_adjoint(lanes: int) -> Callable[..., Any]:
 
 
 _HOP = {lanes: _hop(lanes) for lanes in (WIDE, LANES)}
-_SCALED = {lanes: _scaled(lanes) for lanes in (WIDE, LANES)}
+_LAST_HOP = {lanes: _last_hop(lanes) for lanes in (WIDE, LANES)}
+_COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
 _HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
 _PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
 _VIEWS = {lanes: _views(lanes) for lanes in (64, 32, 16)}
