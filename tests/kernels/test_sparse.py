@@ -66,6 +66,7 @@ def test_propagation_is_the_average_of_powers(
     out = x if in_place else untouched(*x.shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse, "MANY", 1 if large else 2**62)
+        patch.setattr(sparse, "FAR", 1 if order % 2 else 2**62)
         propagate(csr(matrix), x, order, out)
     assert_propagated(matrix, before, order, out)
     if not in_place:
@@ -106,9 +107,11 @@ def test_how_propagation_is_shared_does_not_show(
     matrix = random_csr(np.random.default_rng(8), 500, 500, 0.02) / 8
     x = numbers(9, 500, width)
     results = []
-    for count, many in ((1, 2**62), (1, 1), (2, 2**62), (2, 1), (5, 1)):
+    never = 2**62
+    for count, many, far in ((1, never, 1), (1, 1, never), (2, never, 1), (2, 1, 1), (5, 1, never)):
         torch.set_num_threads(count)
         monkeypatch.setattr(sparse, "MANY", many)
+        monkeypatch.setattr(sparse, "FAR", far)
         out = untouched(500, width)
         propagate(csr(matrix), x, 4, out)
         results.append(out)

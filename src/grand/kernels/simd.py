@@ -68,6 +68,22 @@ def store(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
     return types.void(vector, array, types.intp, types.intp), lower
 
 
+@intrinsic
+def stream(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
+    """Put a vector into aligned memory past the caches: for what is read again only much later."""
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature.args[1:], arguments[1:])
+        pointer = builder.bitcast(address, _llvm(vector.lanes).as_pointer())
+        instruction = builder.store(arguments[0], pointer)
+        instruction.align = 4 * _LINE
+        past = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        instruction.set_metadata("nontemporal", past)
+        return context.get_dummy_value()
+
+    return types.void(vector, array, types.intp, types.intp), lower
+
+
 @intrinsic(prefer_literal=True)
 def splat(typing: Any, lanes: Any, value: Any) -> Any:
     """Return a vector whose every lane is ``value``."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from grand.kernels import LANES, PIECES, ranges, scratch, spread, threads
 from grand.kernels.jit import kernel
-from grand.kernels.simd import add_scaled, load, prefetch, splat, store
+from grand.kernels.simd import add_scaled, load, prefetch, splat, store, stream
 
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Where rows start, the column of each stored entry, its value."""
@@ -30,6 +30,9 @@ AHEAD = 16
 
 MANY = 50_000
 """Nodes from which a hop over one block of columns is worth sharing between threads."""
+
+FAR = 500_000
+"""Nodes from which a block of columns has left every cache by the time it is read again."""
 
 
 def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
@@ -60,7 +63,9 @@ def _propagate_together(
     matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
 ) -> None:
     width = _width(block)
-    copied, hop, last_hop = _COPY[width], _HOP[width], _LAST_HOP[width]
+    copied, last_hop = _COPY[width], _LAST_HOP[width]
+    # Written past the caches, a row need not be read from memory first.
+    hop = (_STREAMED_HOP if len(x) >= FAR else _HOP)[width]
     own, source, target = scratch(3, len(x), width)
     pieces = ranges(len(x), PIECES)
     for column in range(*block, width):
@@ -137,7 +142,7 @@ def _lanes(columns: int) -> int:
     return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
 
 
-def _hop(lanes: int) -> Callable[..., Any]:
+def _hop(lanes: int, past_caches: bool) -> Callable[..., Any]:
     # Horner's scheme, y ← x + Ây: no running sum is read and written beside the powers.
     @kernel
     def hop(starts, columns, values, own, source, out, piece):  # type: ignore[no-untyped-def]
@@ -147,7 +152,10 @@ def _hop(lanes: int) -> Callable[..., Any]:
             for entry in range(starts[node], starts[node + 1]):
                 prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
                 power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
-            store(power, out, node, 0)
+            if past_caches:
+                stream(power, out, node, 0)
+            else:
+                store(power, out, node, 0)
 
     return hop
 
@@ -271,7 +279,8 @@ def _views_adjoint(lanes: int) -> Callable[..., Any]:
     return views_adjoint
 
 
-_HOP = {lanes: _hop(lanes) for lanes in (WIDE, LANES)}
+_HOP = {lanes: _hop(lanes, False) for lanes in (WIDE, LANES)}
+_STREAMED_HOP = {lanes: _hop(lanes, True) for lanes in (WIDE, LANES)}
 _LAST_HOP = {lanes: _last_hop(lanes) for lanes in (WIDE, LANES)}
 _COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
 _HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
