@@ -32,7 +32,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 figures: $(VENV)/installed
-	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/grand reproduce presets --out results/presets
 	$(BIN)/python benchmarks/digits.py
 
 clean:

@@ -45,7 +45,7 @@ def compare(first: Mapping[Hashable, float], second: Mapping[Hashable, float]) -
     --------
     >>> compared = compare({0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: 2.5, 2: 3.0})
     >>> round(compared["difference"], 2), round(compared["welch_p"], 3), compared["wilcoxon_p"]
-    (1.83, 0.094, None)
+    (1.83, 0.093, None)
     """
     a, b = np.array(list(first.values())), np.array(list(second.values()))
     result: dict[str, Any] = {
