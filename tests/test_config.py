@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from grand.config import ConfigError, GrandConfig, preset, preset_names
+from grand.config import GrandConfig, preset, preset_names
+from grand.strict import ConfigError
 
 Configure = Callable[..., GrandConfig]
 

@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from grand.config import ConfigError, GrandConfig, preset
+from grand.config import GrandConfig, preset
 from grand.data.splits import per_class_split
 from grand.estimator import UNVALIDATED_EPOCHS, GrandClassifier
 from grand.graph import Graph
@@ -31,6 +31,7 @@ from grand.inputs import GraphError
 from grand.method import Grand
 from grand.neighbours import nearest_neighbour_graph
 from grand.saving import save_model
+from grand.strict import ConfigError
 from grand.training import train
 
 IMPOSSIBLE = {
@@ -71,10 +72,10 @@ def fitted(blobs: tuple[np.ndarray, ...]) -> GrandClassifier:
 
 def test_parameters_cover_the_configuration_exactly() -> None:
     parameters = inspect.signature(GrandClassifier).parameters
-    own = ["preset", "n_neighbors", "validation_fraction", "class_weight", "random_state"]
+    own = ["preset", "method", "n_neighbors", "validation_fraction", "class_weight"]
     fields = [field.name for field in dataclasses.fields(GrandConfig)]
 
-    assert list(parameters) == [*own, "device", "verbose", *fields]
+    assert list(parameters) == [*own, "random_state", "device", "verbose", *fields, "options"]
     assert all(parameters[name].default is None for name in fields)
 
 

@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 
 from grand.progress import ProgressBar
-from grand.training import Outcome, Phase, Stopping
+from grand.stopping import Stopping
+from grand.training import Outcome, Phase
 
 
 def phase(epochs: int = 50) -> Phase:

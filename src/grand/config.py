@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from numbers import Real
 from typing import Any
-
-import yaml
 
 from grand.nn import HEADS
 from grand.perturb import PERTURBATIONS
+from grand.strict import (
+    Config,
+    ConfigError,
+    choice,
+    count,
+    flag,
+    positive,
+    rate,
+    read_yaml,
+    temperature,
+    weight,
+)
 
 DEFAULT = "default"
 """The preset for a graph that has none of its own."""
 
 
-class ConfigError(ValueError):
-    """A configuration that cannot be meant; the message says what would be accepted."""
-
-
 @dataclass(frozen=True)
-class GrandConfig:
+class GrandConfig(Config):
     """One configuration of GRAND. The paper's symbol stands in brackets.
 
     Attributes
@@ -57,41 +58,32 @@ class GrandConfig:
     attention_heads : of the ``"gat"`` head; they share ``hidden``
     """
 
-    feature_scaling: str
-    perturbation: str
-    drop_rate: float
-    order: int
-    augmentations: int
-    consistency_weight: float
-    temperature: float
-    head: str
-    hidden: int
-    batch_norm: bool
-    input_dropout: float
-    hidden_dropout: float
-    learning_rate: float
-    weight_decay: float
-    patience: int
-    max_epochs: int
-    mask_scaling: str
-    initialisation: str
-    reduction: str
-    stopping: str
-    attention_heads: int = 8
-    input_dropout_on: str = "propagated"
-    input_norm: str = "batch"
+    feature_scaling: str = choice("row", "standard", "none")
+    perturbation: str = choice(*PERTURBATIONS)
+    drop_rate: float = rate()
+    order: int = count(least=0)
+    augmentations: int = count()
+    consistency_weight: float = weight()
+    temperature: float = temperature()
+    head: str = choice(*HEADS)
+    hidden: int = count()
+    batch_norm: bool = flag()
+    input_dropout: float = rate()
+    hidden_dropout: float = rate()
+    learning_rate: float = positive()
+    weight_decay: float = weight()
+    patience: int = count()
+    max_epochs: int = count()
+    mask_scaling: str = choice("training", "inference")
+    initialisation: str = choice("glorot", "released")
+    reduction: str = choice("sum", "mean")
+    stopping: str = choice("loss", "loss-or-accuracy", "accuracy")
+    attention_heads: int = count(default=8)
+    input_dropout_on: str = choice("propagated", "columns", "entries", default="propagated")
+    input_norm: str = choice("batch", "fixed", default="batch")
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _typed(field, getattr(self, field.name)))
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(choices)}")
-        for name, (low, high, described) in _RANGES.items():
-            value = getattr(self, name)
-            if not (low <= value <= high):
-                raise ConfigError(f"{name} = {value!r}; expected {described}")
+        super().__post_init__()
         if self.head == "gat" and self.batch_norm:
             raise ConfigError("batch_norm = true with head = 'gat'; set batch_norm=false")
         if self.head == "gat" and self.input_dropout_on != "propagated":
@@ -109,46 +101,6 @@ class GrandConfig:
                 f"hidden = {self.hidden} with {self.attention_heads} attention heads; expected a "
                 "multiple of attention_heads"
             )
-
-    def replace(self, /, **changes: Any) -> GrandConfig:
-        """Return this configuration with some keys changed; an unknown key is an error."""
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ConfigError(
-                    f"unknown configuration key {name!r}{suggestion(str(name), known)}"
-                )
-        return dataclasses.replace(self, **changes)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the configuration as plain values."""
-        return dataclasses.asdict(self)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the keys that are not at their default.
-
-        They tell two configurations apart, and go on doing so when keys are added.
-        """
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> GrandConfig:
-        """Build a configuration that names every key."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            if name not in known:
-                raise ConfigError(
-                    f"unknown configuration key {name!r}{suggestion(str(name), known)}"
-                )
-        optional = {f.name for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
-        missing = sorted(set(known) - optional - set(values))
-        if missing:
-            raise ConfigError(f"configuration lacks {', '.join(missing)}; give every key")
-        return cls(**values)
 
 
 def preset(name: str | None, dataset: str) -> tuple[str, GrandConfig]:
@@ -184,63 +136,8 @@ def preset_names() -> list[str]:
     return [*_table()["fidelities"], DEFAULT]
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error sentence: the nearest known name, or all of them."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
-
-
 @cache
 def _table() -> dict[str, Any]:
     text = resources.files("grand").joinpath("presets.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
+    table: dict[str, Any] = read_yaml(text)
     return table
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "feature_scaling": ("row", "standard", "none"),
-    "perturbation": tuple(PERTURBATIONS),
-    "head": HEADS,
-    "mask_scaling": ("training", "inference"),
-    "initialisation": ("glorot", "released"),
-    "reduction": ("sum", "mean"),
-    "stopping": ("loss", "loss-or-accuracy", "accuracy"),
-    "input_dropout_on": ("propagated", "columns", "entries"),
-    "input_norm": ("batch", "fixed"),
-}
-
-_BELOW_ONE = 1.0 - 1e-9
-_INFINITE = float("inf")
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "drop_rate": (0.0, _BELOW_ONE, "at least 0 and below 1"),
-    "input_dropout": (0.0, _BELOW_ONE, "at least 0 and below 1"),
-    "hidden_dropout": (0.0, _BELOW_ONE, "at least 0 and below 1"),
-    "order": (0, _INFINITE, "a whole number of at least 0"),
-    "augmentations": (1, _INFINITE, "a whole number of at least 1"),
-    "consistency_weight": (0.0, _INFINITE, "a number of at least 0"),
-    "temperature": (1e-3, 1.0, "above 0 (at least 0.001) and at most 1"),
-    "hidden": (1, _INFINITE, "a whole number of at least 1"),
-    "learning_rate": (1e-12, _INFINITE, "above 0"),
-    "weight_decay": (0.0, _INFINITE, "a number of at least 0"),
-    "patience": (1, _INFINITE, "a whole number of at least 1"),
-    "max_epochs": (1, _INFINITE, "a whole number of at least 1"),
-    "attention_heads": (1, _INFINITE, "a whole number of at least 1"),
-}
-
-
-def _typed(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Return the value in the field's type, or say why it is not of that type."""
-    kind = str(field.type)
-    if kind in ("float", "int"):
-        # Real covers NumPy's scalars, which a parameter search hands over; so does bool, a trap.
-        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if number and kind == "float":
-            return float(value)
-        if number and value == int(value):
-            return int(value)
-    elif isinstance(value, str if kind == "str" else bool):
-        return value
-    raise ConfigError(f"{field.name} = {value!r}; expected {_KINDS[kind]}")
-
-
-_KINDS = {"float": "a number", "int": "a whole number", "str": "a word", "bool": "true or false"}

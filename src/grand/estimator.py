@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from contextlib import nullcontext
 from numbers import Integral
@@ -18,14 +17,16 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state, compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from grand.config import GrandConfig, preset
+from grand.classifier import NodeClassifier
+from grand.config import GrandConfig
 from grand.data.splits import every_label_split, stratified_holdout
 from grand.graph import Graph, Split
 from grand.inputs import UNKNOWN, GraphError, Matrix, encode_labels, to_nodes
-from grand.method import Grand
+from grand.methods import configuration, restore_method
 from grand.neighbours import attach, nearest_neighbour_graph
 from grand.progress import ProgressBar
 from grand.saving import load_model, save_model
+from grand.strict import Config
 from grand.training import Outcome, train
 
 UNVALIDATED_EPOCHS = 200
@@ -44,6 +45,9 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     preset : str, optional
         Where the configuration starts from. By default ``"official"`` if the graph's name has
         such a preset, else ``"default"``.
+    method : str
+        ``"grand"``, one of its variants such as ``"grand-gcn"``, or a baseline such as ``"gcn"``;
+        see :data:`grand.methods.METHODS`.
     n_neighbors : int
         Rows that a row is joined to where no graph is given. Distances are Euclidean, between the
         features as they are: put a :class:`~sklearn.preprocessing.StandardScaler` in front where
@@ -66,7 +70,11 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
 temperature, head, hidden, batch_norm, input_dropout, hidden_dropout, learning_rate, weight_decay, \
 patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attention_heads, \
 input_dropout_on, input_norm : optional
-        As in :class:`grand.config.GrandConfig`; None leaves it to the preset.
+        As in :class:`grand.config.GrandConfig`; None leaves it to the preset. A key that the
+        chosen method does not have is an error.
+    options : dict, optional
+        Keys of the configuration that only other methods have, such as ``{"teleport": 0.2}`` of
+        ``"appnp"``.
 
     Attributes
     ----------
@@ -106,6 +114,7 @@ input_dropout_on, input_norm : optional
         self,
         preset: str | None = None,
         *,
+        method: str = "grand",
         n_neighbors: int = 10,
         validation_fraction: float | None = 0.2,
         class_weight: dict[Any, float] | str | None = None,
@@ -135,8 +144,10 @@ input_dropout_on, input_norm : optional
         attention_heads: int | None = None,
         input_dropout_on: str | None = None,
         input_norm: str | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
         self.preset = preset
+        self.method = method
         self.n_neighbors = n_neighbors
         self.validation_fraction = validation_fraction
         self.class_weight = class_weight
@@ -155,6 +166,7 @@ input_dropout_on, input_norm : optional
         self.reduction, self.stopping = reduction, stopping
         self.attention_heads = attention_heads
         self.input_dropout_on, self.input_norm = input_dropout_on, input_norm
+        self.options = options
 
     def fit(self, X: Any, y: Any = None, graph: Any = None) -> GrandClassifier:
         """Learn from a graph, or from a table.
@@ -183,7 +195,7 @@ input_dropout_on, input_norm : optional
         self.validation_history_ = outcome.measured if self.validated_ else []
         if nodes.split is None and self.validated_:
             split = every_label_split(nodes.labels)
-            config = config.replace(max_epochs=outcome.epochs)
+            config = method.trained_as_long(outcome)
             method, outcome = self._trained(config, nodes, split, classes, int(seed))
         self._learnt(method, nodes.with_split(split), classes)
         self.history_ = outcome.measured
@@ -261,7 +273,7 @@ input_dropout_on, input_norm : optional
     def load(cls, folder: str | Path, device: str = "cpu") -> GrandClassifier:
         """Load what :meth:`save` or ``grand train`` saved; predictions are the same to the bit."""
         saved = load_model(folder, device)
-        parameters = saved.extra.get("parameters", saved.method.config.as_dict())
+        parameters = saved.extra.get("parameters", _parameters(saved.method))
         model = cls(**parameters | {"device": device})
         if isinstance(model.class_weight, list):
             model.class_weight = dict(model.class_weight)
@@ -299,14 +311,14 @@ input_dropout_on, input_norm : optional
         return Graph.from_scipy(graph, features, codes, class_names=names), classes
 
     def _trained(
-        self, config: GrandConfig, graph: Graph, split: Split, classes: np.ndarray, seed: int
-    ) -> tuple[Grand, Outcome]:
+        self, config: Config, graph: Graph, split: Split, classes: np.ndarray, seed: int
+    ) -> tuple[NodeClassifier, Outcome]:
         weights = self.class_weight
         if weights is not None:
             targets = classes[graph.labels[split.train]]
             weights = compute_class_weight(weights, classes=classes, y=targets)
-        method = Grand(config, class_weights=weights, device=self.device)
-        shown = ProgressBar("GRAND", Console(stderr=True)) if self.verbose else nullcontext()
+        method = restore_method(self.method, config.identity(), self.device, weights)
+        shown = ProgressBar(self.method, Console(stderr=True)) if self.verbose else nullcontext()
         with shown as bar:
             outcome = train(method, graph, split, seed=seed, callbacks=[bar] if bar else [])
         if outcome.interrupted:
@@ -331,14 +343,16 @@ input_dropout_on, input_norm : optional
         nobody = np.array([], dtype=np.int64)
         return Split(kept, held, nobody, f"{self.validation_fraction:g} of the labels validate")
 
-    def _configuration(self, dataset: str, validated: bool) -> tuple[str, GrandConfig]:
-        name, config = preset(self.preset, dataset)
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(config)}
-        if not validated and self.max_epochs is None:
-            given["max_epochs"] = UNVALIDATED_EPOCHS
-        return name, config.replace(**{k: v for k, v in given.items() if v is not None})
+    def _configuration(self, dataset: str, validated: bool) -> tuple[str, Config]:
+        name, config = configuration(self.method, dataset, self.preset)
+        given = {key: getattr(self, key) for key in GrandConfig.names()}
+        given = {key: value for key, value in given.items() if value is not None}
+        given |= self.options or {}
+        if not validated and "max_epochs" in config.names():
+            given.setdefault("max_epochs", UNVALIDATED_EPOCHS)
+        return name, config.replace(**given)
 
-    def _learnt(self, method: Grand, graph: Graph, classes: np.ndarray) -> None:
+    def _learnt(self, method: NodeClassifier, graph: Graph, classes: np.ndarray) -> None:
         self.method_, self.config_ = method, method.config
         self.graph_, self.classes_ = graph, classes
 
@@ -410,6 +424,14 @@ def _same_nodes(one: Graph, other: Graph) -> bool:
     """Whether two graphs agree in all but labels and split."""
     pairs = ((one.features, other.features), (one.adjacency, other.adjacency))
     return all(a.shape == b.shape and not (a != b).sum() for a, b in pairs)
+
+
+def _parameters(method: NodeClassifier) -> dict[str, Any]:
+    """Return the parameters that ask for a method as it is configured."""
+    config, ours = method.config.as_dict(), GrandConfig.names()
+    parameters = {key: value for key, value in config.items() if key in ours}
+    options = {key: value for key, value in config.items() if key not in ours}
+    return parameters | {"method": method.name, "options": options or None}
 
 
 def _plain(value: Any) -> Any:

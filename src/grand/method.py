@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from grand import kernels
+from grand.classifier import Inputs, NodeClassifier
 from grand.config import GrandConfig
 from grand.fused import Step
 from grand.graph import Graph, Split
-from grand.inputs import GraphError, Matrix
 from grand.kernels import Threads
 from grand.kernels.rows import Task
 from grand.nn import AttentionHead, DenseHead, FixedNorm, Head
@@ -23,12 +21,11 @@ from grand.propagation import (
     SparseMatrix,
     column_statistics,
     mixed_order,
-    normalise,
     propagated_rows,
 )
 from grand.randomness import Dropout, Mask, Stream
 from grand.scaling import FeatureScaling
-from grand.training import Method, Phase, State, Stopping
+from grand.training import Phase
 
 SMALL_WORK = 30_000_000
 """Multiplications of a propagation, about 2 ms, below which torch's own operations are short."""
@@ -37,15 +34,7 @@ TINY_WORK = 5_000_000
 """Those below which kernels are short too."""
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """A graph as the method reads it: scaled features, and Â."""
-
-    features: Features
-    operator: SparseMatrix
-
-
-class Grand(Method):
+class Grand(NodeClassifier):
     """Graph random neural network.
 
     Parameters
@@ -57,6 +46,9 @@ class Grand(Method):
         Where tensors live, as torch names it.
     """
 
+    name = "grand"
+    config_type = GrandConfig
+    config: GrandConfig
     _step: Step | None = None
 
     def __init__(
@@ -66,25 +58,37 @@ class Grand(Method):
         class_weights: np.ndarray | None = None,
         device: str = "cpu",
     ) -> None:
-        self.config = config
-        self.device = torch.device(device)
+        super().__init__(config, class_weights=class_weights, device=device)
         self.perturbation = PERTURBATIONS[config.perturbation](
             config.drop_rate, config.mask_scaling
         )
-        self.class_weights = (
-            None
-            if class_weights is None
-            else torch.as_tensor(class_weights, dtype=torch.float32, device=self.device)
+
+    @property
+    def head(self) -> Head:
+        """The network: a head that reads propagated features."""
+        assert isinstance(self.network, DenseHead | AttentionHead)
+        return self.network
+
+    def make_network(self, num_features: int, num_classes: int) -> Head:
+        """Return the head of the configuration; :meth:`prepare` draws its weights."""
+        config = self.config
+        sizes = num_features, num_classes, config.hidden
+        rates = config.input_dropout, config.hidden_dropout
+        if config.head == "gat":
+            return AttentionHead(*sizes, *rates, attention_heads=config.attention_heads)
+        return DenseHead(
+            *sizes,
+            *rates,
+            batch_norm=config.batch_norm,
+            graph_layers=config.head == "gcn",
+            input_norm=config.input_norm,
+            input_dropout_on=config.input_dropout_on,
         )
 
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Scale the features, normalise the adjacency, draw the initial weights."""
-        self.build(FeatureScaling.fit(self.config.feature_scaling, graph.features), graph)
+        super().prepare(graph, split, stream)
         self.head.initialise(self.config.initialisation, stream)
-        self.head.to(self.device)
-        self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
-        self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
-        self.validates = len(split.val) > 0
         if isinstance(self.head, DenseHead) and isinstance(self.head.norm1, FixedNorm):
             view = self.perturbation.inference(self.inputs.operator)
             statistics = column_statistics(
@@ -96,49 +100,11 @@ class Grand(Method):
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
         """Make the parts that depend on the data; all that is missing then are the weights."""
-        config = self.config
-        self.scaling = scaling
-        self.num_features = graph.num_features
-        sizes = graph.num_features, graph.num_classes, config.hidden
-        rates = config.input_dropout, config.hidden_dropout
-        self.head: Head
-        if config.head == "gat":
-            self.head = AttentionHead(*sizes, *rates, attention_heads=config.attention_heads)
-        else:
-            self.head = DenseHead(
-                *sizes,
-                *rates,
-                batch_norm=config.batch_norm,
-                graph_layers=config.head == "gcn",
-                input_norm=config.input_norm,
-                input_dropout_on=config.input_dropout_on,
-            )
-        self.inputs = self.read(graph.adjacency, graph.features)
+        super().build(scaling, graph)
         self._propagated: tuple[np.ndarray, Features] | None = None
         self._step = None
 
-    def read(
-        self, adjacency: Matrix, features: Matrix, attachments: Matrix | None = None
-    ) -> Inputs:
-        """Turn a graph's matrices into what the method computes with."""
-        if features.shape[1] != self.num_features:
-            raise GraphError(
-                f"the graph has {features.shape[1]:,} features a node; the model was trained with "
-                f"{self.num_features:,}; use the same columns in the same order"
-            )
-        scaled = self.scaling.apply(features)
-        operator = SparseMatrix.from_scipy(
-            normalise(adjacency, attachments), self.device, symmetric=attachments is None
-        )
-        if self._takes_sparse(sp.issparse(scaled)):
-            return Inputs(SparseMatrix.from_scipy(scaled, self.device), operator)
-        # Plain torch propagates dense features, and without the exchange they get filled in anyway.
-        dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled, dtype=np.float32)
-        # A graph's own arrays are read-only, which torch does not know; what scaling made is ours.
-        owned = dense if dense.flags.writeable else dense.copy()
-        return Inputs(torch.from_numpy(owned).to(self.device), operator)
-
-    def _takes_sparse(self, sparse: bool) -> bool:
+    def takes_sparse(self, sparse: bool) -> bool:
         """Whether features are to be held sparse, given whether they come so."""
         if not isinstance(self.head, DenseHead):
             return False
@@ -199,8 +165,7 @@ class Grand(Method):
             weight_decay=config.weight_decay,
             fused=True,
         )
-        rule = config.stopping if self.validates else "never"
-        return [Phase("train", optimiser, config.max_epochs, Stopping(rule, config.patience))]
+        return [self.until_validated("train", optimiser)]
 
     def loss(self, batch: None, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Classify S augmentations, and compare them with the labels and with each other."""
@@ -245,10 +210,8 @@ class Grand(Method):
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
         """Return logits on unperturbed features, of the training graph or of another."""
-        if graph is not None:
-            return self.logits_of(self.read(graph.adjacency, graph.features), rows)
-        if rows is None or self.head.graph_layers:
-            return self.logits_of(self.inputs, rows)
+        if graph is not None or rows is None or self.head.graph_layers:
+            return super().logits(graph, rows)
         # ĀX never changes, and a perceptron reads only its own row: keep the rows asked for.
         if self._propagated is None or not np.array_equal(self._propagated[0], rows):
             wanted = torch.from_numpy(rows.copy()).to(self.device)
@@ -271,14 +234,6 @@ class Grand(Method):
         view = self.perturbation.inference(inputs.operator)
         logits = self.classify(inputs, [view])[:, 0]
         return logits if rows is None else logits[torch.from_numpy(rows.copy()).to(self.device)]
-
-    def state(self) -> State:
-        """Return the weights of the head."""
-        return dict(self.head.state_dict())
-
-    def load_state(self, state: State) -> None:
-        """Take over weights."""
-        self.head.load_state_dict(state)
 
 
 def _multiply_first(

@@ -1,4 +1,4 @@
-"""Every method by name: GRAND, its variants and its ablations are configurations, not code."""
+"""Every method by name: GRAND, its variants and ablations, which are configurations; baselines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from grand.config import ConfigError, GrandConfig, preset, suggestion
+import numpy as np
+
+from grand.baselines import BASELINES, baseline, baseline_preset
+from grand.classifier import NodeClassifier
+from grand.config import preset
 from grand.method import Grand
-from grand.training import Method
+from grand.strict import Config, ConfigError, suggestion
 
 GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -37,7 +41,7 @@ GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """What each variant of the paper changes in a preset."""
 
-METHODS: tuple[str, ...] = tuple(GRAND_VARIANTS)
+METHODS: tuple[str, ...] = (*GRAND_VARIANTS, *BASELINES)
 """The names that :func:`make_method` knows."""
 
 
@@ -47,7 +51,7 @@ class Choice:
 
     Attributes
     ----------
-    method : Method
+    method : NodeClassifier
     preset : str
     config : dict
         Every key.
@@ -55,7 +59,7 @@ class Choice:
         The keys that are not at their default: what a stored result is known by.
     """
 
-    method: Method
+    method: NodeClassifier
     preset: str
     config: dict[str, Any]
     identity: dict[str, Any]
@@ -74,14 +78,29 @@ def make_method(
     --------
     >>> make_method("grand-no-sharpening", "cora").config["temperature"]
     1.0
+    >>> make_method("gcn", "cora", changes={"hidden": 32}).config["hidden"]
+    32
     """
-    _check(name)
+    used, config = configuration(name, dataset, preset_name)
+    config = config.replace(**dict(changes or {}))
+    method = method_type(name)(config, device=device)
+    return Choice(method, used, config.as_dict(), config.identity())
+
+
+def configuration(name: str, dataset: str, preset_name: str | None = None) -> tuple[str, Config]:
+    """Return a preset of a method for a dataset, and the preset's name."""
+    if method_type(name) is not Grand:
+        return baseline_preset(name, preset_name, dataset)
     used, config = preset(preset_name, dataset)
-    config = config.replace(**(dict(GRAND_VARIANTS[name]) | dict(changes or {})))
-    return Choice(Grand(config, device=device), used, config.as_dict(), config.identity())
+    return used, config.replace(**GRAND_VARIANTS[name])
 
 
-def restore_method(name: str, identity: Mapping[str, Any], device: str = "cpu") -> Method:
+def restore_method(
+    name: str,
+    identity: Mapping[str, Any],
+    device: str = "cpu",
+    class_weights: np.ndarray | None = None,
+) -> NodeClassifier:
     """Make the method that a stored result was made with, from its :attr:`Choice.identity`.
 
     Examples
@@ -90,10 +109,15 @@ def restore_method(name: str, identity: Mapping[str, Any], device: str = "cpu") 
     >>> restore_method("grand-gcn", made.identity).config == made.method.config
     True
     """
-    _check(name)
-    return Grand(GrandConfig.from_dict(identity), device=device)
+    kind = method_type(name)
+    config = kind.config_type.from_dict(identity)
+    return kind(config, class_weights=class_weights, device=device)
 
 
-def _check(name: str) -> None:
-    if name not in GRAND_VARIANTS:
+def method_type(name: str) -> type[NodeClassifier]:
+    """Return the class of a method."""
+    if name in GRAND_VARIANTS:
+        return Grand
+    if name not in BASELINES:
         raise ConfigError(f"unknown method {name!r}{suggestion(name, METHODS)}")
+    return baseline(name)

@@ -136,15 +136,9 @@ def normalise(adjacency: Matrix, attachments: Matrix | None = None) -> sp.csr_ar
     New nodes listen to old ones but are not heard: the old degrees and rows stay as they are, so
     what is computed for one new node cannot depend on which others came along.
     """
-    nodes = adjacency.shape[0]
-    degree = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
-    looped = sp.csr_array(adjacency) + sp.eye_array(nodes, format="csr", dtype=np.float32)
-    if attachments is not None:
-        new = attachments.shape[0]
-        own = sp.eye_array(new, format="csr", dtype=np.float32)
-        looped = sp.block_array([[looped, None], [attachments, own]], format="csr")
-        added = np.asarray(attachments.sum(axis=1), dtype=np.float64).ravel() + 1.0
-        degree = np.concatenate([degree, added])
+    joined = sp.csr_array(adjacency) if attachments is None else join(adjacency, attachments)
+    degree = np.asarray(joined.sum(axis=1), dtype=np.float64).ravel() + 1.0
+    looped = joined + sp.eye_array(joined.shape[0], format="csr", dtype=np.float32)
     # In place of products with diagonal matrices, which would hold everything three times over.
     scale = 1.0 / np.sqrt(degree)
     values = np.repeat(scale, np.diff(looped.indptr))
@@ -153,6 +147,14 @@ def normalise(adjacency: Matrix, attachments: Matrix | None = None) -> sp.csr_ar
     return sp.csr_array(
         (values.astype(np.float32), looped.indices, looped.indptr), shape=looped.shape
     )
+
+
+def join(adjacency: Matrix, attachments: Matrix) -> sp.csr_array:
+    """Return the adjacency of old nodes followed by new ones that listen to them."""
+    new = attachments.shape[0]
+    # An empty corner says how many columns there are.
+    blocks = [[adjacency, None], [attachments, sp.csr_array((new, new), dtype=np.float32)]]
+    return sp.block_array(blocks, format="csr")
 
 
 def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:

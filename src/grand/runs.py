@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from grand.config import ConfigError
 from grand.data import load_dataset
 from grand.files import atomic_write, remove_leftovers, write_json
 from grand.graph import Graph
 from grand.inputs import UNKNOWN
-from grand.method import Grand
 from grand.methods import Choice, make_method
 from grand.saving import save_model, versions
+from grand.strict import ConfigError
 from grand.training import Callback, Method, Outcome, train
 
 
@@ -239,15 +238,14 @@ def _fill_folder(
                 strict=True,
             )
         )
-    if isinstance(choice.method, Grand):
-        story = {key: result[key] for key in ("dataset", "split", "preset", "method", "seed")}
-        extra = {
-            "history": outcome.measured,
-            "validation_history": outcome.measured if len(graph.split.val) else [],
-            "best_epoch": outcome.best_epoch,
-        }
-        save_model(out / "model", choice.method, graph, provenance=story, extra=extra)
-    if outcome.history:
+    story = {key: result[key] for key in ("dataset", "split", "preset", "method", "seed")}
+    extra = {
+        "history": outcome.measured,
+        "validation_history": outcome.measured if len(graph.split.val) else [],
+        "best_epoch": outcome.best_epoch,
+    }
+    save_model(out / "model", choice.method, graph, provenance=story, extra=extra)
+    if outcome.epochs > 1:
         # matplotlib takes most of a second to import, and only a run that is kept needs it.
         from grand.curves import save_curves
 

@@ -21,11 +21,12 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 import grand
-from grand.config import GrandConfig
+from grand.classifier import NodeClassifier
 from grand.files import write_bytes
 from grand.graph import PARTS, Graph, Split
 from grand.inputs import Matrix
-from grand.method import Grand
+from grand.methods import method_type
+from grand.randomness import Stream
 from grand.scaling import FeatureScaling
 
 FORMAT = 1
@@ -47,7 +48,7 @@ class SavedModel:
 
     Attributes
     ----------
-    method : Grand
+    method : NodeClassifier
         Ready to predict.
     graph : Graph
         The training graph and its split.
@@ -59,7 +60,7 @@ class SavedModel:
         What else the saver wanted to have back.
     """
 
-    method: Grand
+    method: NodeClassifier
     graph: Graph
     classes: np.ndarray
     provenance: dict[str, Any]
@@ -68,7 +69,7 @@ class SavedModel:
 
 def save_model(
     folder: str | Path,
-    method: Grand,
+    method: NodeClassifier,
     graph: Graph,
     *,
     classes: np.ndarray | None = None,
@@ -81,7 +82,7 @@ def save_model(
     ----------
     folder : str or Path
         Made if it does not exist.
-    method : Grand
+    method : NodeClassifier
     graph : Graph
         The graph it was trained on.
     classes : ndarray, optional
@@ -99,6 +100,7 @@ def save_model(
     document = {
         "format": FORMAT,
         "versions": versions(),
+        "method": method.name,
         "config": method.config.as_dict(),
         "classes": _described(np.array(graph.class_names) if classes is None else classes),
         "graph": {
@@ -137,9 +139,11 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     document = _document(folder / MODEL)
     weights, arrays = (_tensors(folder / name, document) for name in (WEIGHTS, GRAPH))
 
+    # Models saved before there were other methods do not name theirs.
+    kind = _read(folder / MODEL, lambda: method_type(document.get("method", "grand")))
     config, classes = _read(
         folder / MODEL,
-        lambda: (GrandConfig.from_dict(document["config"]), _array(**document["classes"])),
+        lambda: (kind.config_type.from_dict(document["config"]), _array(**document["classes"])),
     )
     graph = _read(folder / GRAPH, lambda: _graph(arrays, **document["graph"]))
     if classes.shape != (graph.num_classes,):
@@ -147,7 +151,7 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
             f"{folder / MODEL} lists {len(classes)} classes for {graph.num_classes} class names; "
             "save the model again"
         )
-    method = Grand(config, device=device)
+    method = kind(config, device=device)
     _read(folder / WEIGHTS, lambda: _restore(method, graph, weights))
     return SavedModel(method, graph, classes, document["provenance"], document["extra"])
 
@@ -206,21 +210,22 @@ def _read(path: Path, parse: Callable[[], T]) -> T:
         ) from error
 
 
-def _weights(method: Grand) -> Arrays:
+def _weights(method: NodeClassifier) -> Arrays:
     arrays = {f"head/{name}": value.cpu().numpy() for name, value in method.state().items()}
     learnt = {"mean": method.scaling.mean, "deviation": method.scaling.deviation}
     return arrays | {f"scaling/{k}": value for k, value in learnt.items() if value is not None}
 
 
-def _restore(method: Grand, graph: Graph, arrays: Arrays) -> None:
+def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
     learnt = {name: arrays.get(f"scaling/{name}") for name in ("mean", "deviation")}
     for name, values in learnt.items():
         if values is not None and values.shape != (graph.num_features,):
             raise ValueError(f"{name} has shape {values.shape} for {graph.num_features} features")
-    method.build(FeatureScaling(method.config.feature_scaling, **learnt), graph)
+    # What a network starts from is replaced at once; it should not move the user's generator.
+    with Stream(0).torch_global():
+        method.build(FeatureScaling(method.config.feature_scaling, **learnt), graph)
     head = {name: values for name, values in arrays.items() if name.startswith("head/")}
     method.load_state({n.removeprefix("head/"): torch.tensor(v) for n, v in head.items()})
-    method.head.to(method.device)
 
 
 def _graph_arrays(graph: Graph) -> Arrays:

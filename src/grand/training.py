@@ -6,7 +6,6 @@ dealt with here and nowhere else.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +21,7 @@ from grand.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write
 from grand.graph import Graph, Split
 from grand.kernels import Threads, at_most
 from grand.randomness import Stream
+from grand.stopping import Progress, Stopping
 
 State = dict[str, torch.Tensor]
 """Everything a method has learnt, by name."""
@@ -29,21 +29,6 @@ State = dict[str, torch.Tensor]
 
 class TrainingError(RuntimeError):
     """Training that cannot go on; the message says what to change."""
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When to stop, and which epoch's weights to keep.
-
-    ``rule`` is ``"loss"``: a lower validation loss renews the patience and is what is kept;
-    ``"loss-or-accuracy"``, as GRAND's released code has it: a validation loss no higher or an
-    accuracy no lower than any before renews the patience, and weights are kept by loss alone;
-    ``"accuracy"``: the patience likewise, but the latest epoch of the highest accuracy is kept;
-    or ``"never"``: every epoch is run and the last is kept.
-    """
-
-    rule: str
-    patience: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,9 +75,9 @@ class Method(ABC):
         """Return what one epoch consists of; by default one full batch."""
         return [None]
 
-    @abstractmethod
     def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the loss to step on, and its parts for the history."""
+        """Return the loss to step on, and its parts for the history; asked for in phases only."""
+        raise NotImplementedError(f"{type(self).__name__} has phases, but no loss")
 
     @abstractmethod
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
@@ -220,7 +205,7 @@ class _Run:
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.watched = np.concatenate([split.train, split.val])
         self.targets = torch.from_numpy(graph.labels[self.watched])
-        self.num_train = len(split.train)
+        self.num_train, self.num_val = len(split.train), len(split.val)
         self.outcome = Outcome()
         self.best_state: State | None = None
         self.spare_state: State | None = None
@@ -238,8 +223,13 @@ class _Run:
         return time.perf_counter() - self.started
 
     def epochs(self) -> Iterator[dict[str, float]]:
-        """Run every phase, one epoch a step."""
-        for number, phase in enumerate(self.method.phases()):
+        """Run every phase, one epoch a step; a method without any has a history of one line."""
+        phases = self.method.phases()
+        if not phases:
+            self.outcome.history.append({"epoch": 1.0, **self.validate()})
+            self.outcome.best_epoch = 1
+            yield self.outcome.history[-1]
+        for number, phase in enumerate(phases):
             yield from self.phase(number, phase, self.stream.at("phase", number))
 
     def phase(self, number: int, phase: Phase, stream: Stream) -> Iterator[dict[str, float]]:
@@ -320,19 +310,26 @@ class _Run:
             batches += 1
         record = {"epoch": float(epoch)}
         record |= {name: total / batches for name, total in parts.items()}
+        record |= self.validate()
+        for name in ("train_loss", "val_loss"):
+            if math.isnan(record[name]) and (name == "train_loss" or self.num_val):
+                # The step was finite and what it led to is not: the last epoch has no next loss.
+                raise TrainingError(_diverged(epoch, f"{name} after it is nan", phase))
+        return record
+
+    def validate(self) -> dict[str, float]:
+        """Return losses and accuracies of the training and of the validation nodes."""
         with torch.no_grad():
             logits = self.method.logits(rows=self.watched).cpu()
         losses = torch.nn.functional.cross_entropy(logits, self.targets, reduction="none").numpy()
         correct = (logits.argmax(dim=1) == self.targets).numpy()
+        record = {}
         for part, chosen in (
             ("train", slice(0, self.num_train)),
             ("val", slice(self.num_train, None)),
         ):
             record[f"{part}_loss"] = _mean(losses[chosen])
             record[f"{part}_accuracy"] = _mean(correct[chosen])
-            if len(losses[chosen]) and math.isnan(record[f"{part}_loss"]):
-                # The step was finite and what it led to is not: the last epoch has no next loss.
-                raise TrainingError(_diverged(epoch, f"{part}_loss after it is nan", phase))
         return record
 
     def write(self, number: int, phase: Phase, epoch: int, progress: Progress) -> None:
@@ -353,49 +350,6 @@ class _Run:
                 optimiser=phase.optimiser.state_dict(),
             ),
         )
-
-
-@dataclass
-class Progress:
-    """How far a phase has come by its stopping rule."""
-
-    stopping: Stopping
-    best_loss: float = math.inf
-    least_loss: float = math.inf
-    top_accuracy: float = 0.0
-    waited: int = 0
-
-    def update(self, loss: float, accuracy: float) -> bool:
-        """Take in an epoch's validation; return whether its weights are the ones to keep."""
-        rule = self.stopping.rule
-        if rule == "never":
-            return True
-        if rule == "loss":
-            keep = loss < self.best_loss
-            self.waited = 0 if keep else self.waited + 1
-        else:
-            renewed = loss <= self.least_loss or accuracy >= self.top_accuracy
-            if rule == "accuracy":
-                keep = accuracy >= self.top_accuracy
-            else:
-                keep = renewed and loss <= self.best_loss
-            self.waited = 0 if renewed else self.waited + 1
-            self.least_loss = min(loss, self.least_loss)
-            self.top_accuracy = max(accuracy, self.top_accuracy)
-        if keep:
-            self.best_loss = loss
-        return keep
-
-    def marks(self) -> dict[str, Any]:
-        """Return what a checkpoint has to keep."""
-        marks = dataclasses.asdict(self)
-        del marks["stopping"]
-        return marks
-
-    @property
-    def finished(self) -> bool:
-        """Whether the patience is used up."""
-        return self.stopping.rule != "never" and self.waited >= self.stopping.patience
 
 
 def _mean(values: np.ndarray) -> float:

@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from grand.config import ConfigError
 from grand.experiments import experiment
 from grand.experiments.engines import Failure
 from grand.experiments.experiment import Part, report, reproduce
@@ -29,6 +28,7 @@ from grand.experiments.spec import Spec, parse_spec
 from grand.experiments.store import OneDriver, Record, Store
 from grand.experiments.trials import Data, Finished, Trial, now, run_trial
 from grand.runs import Request, run
+from grand.strict import ConfigError
 
 ROWS = """
 title: Two tiny rows

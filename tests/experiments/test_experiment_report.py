@@ -25,9 +25,9 @@ from report_folder import (
 )
 from report_page import Page
 
-from grand.config import ConfigError
 from grand.experiments.report import write_report
 from grand.experiments.store import Store
+from grand.strict import ConfigError
 
 FAILED, ABSENT = ("grand-gat", "citeseer"), ("grand-gat", "pubmed")
 BARE, FAR = ("grand-dropout", "cora"), ("grand-no-cr", "cora")

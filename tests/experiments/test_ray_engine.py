@@ -331,7 +331,7 @@ def test_one_machine_on_its_own(tmp_path: Path) -> None:
 
 
 def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grand.config import ConfigError
+    from grand.strict import ConfigError
 
     monkeypatch.setattr("grand.experiments.ray_engine.PATIENCE", 0.5)
     with socket.socket() as silent, socket.socket() as closed:
@@ -357,7 +357,7 @@ def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) ->
 def test_nodes_that_cannot_run_workers_end_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from grand.config import ConfigError
+    from grand.strict import ConfigError
 
     monkeypatch.setattr("grand.experiments.ray_engine._Worker", Broken)
     with pytest.raises(ConfigError, match=r"No module named 'grand'\); every node needs"):
@@ -365,7 +365,7 @@ def test_nodes_that_cannot_run_workers_end_it(
 
 
 def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grand.config import ConfigError
+    from grand.strict import ConfigError
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r'pip install "grand\[ray\]"'):

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from grand import cli
-from grand.config import ConfigError
 from grand.experiments.engines import cores
 from grand.experiments.seeds import run_seeds
 from grand.experiments.statistics import summarise
@@ -30,6 +29,7 @@ from grand.experiments.tables import print_failures, print_seeds
 from grand.files import write_json
 from grand.progress import SeedsBar
 from grand.runs import Request
+from grand.strict import ConfigError
 
 QUICK = {"max_epochs": 5, "hidden": 16}
 OPTIONS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]

@@ -12,10 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.config import ConfigError, GrandConfig
+from grand.config import GrandConfig
 from grand.data import dataset_names
 from grand.experiments.spec import Spec, load_spec, parse_spec, spec_names
 from grand.methods import GRAND_VARIANTS, make_method
+from grand.strict import ConfigError
 
 # The paper's table "Overall classification accuracy", from GRAND_dropout down: mean and standard
 # deviation on Cora, Citeseer and Pubmed.

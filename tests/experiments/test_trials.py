@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.config import ConfigError, preset_names
+from grand.baselines import BASELINES
+from grand.config import preset_names
 from grand.experiments.trials import (
     BINS,
     Data,
@@ -25,9 +26,9 @@ from grand.experiments.trials import (
     write_history,
 )
 from grand.graph import Graph, Split
-from grand.method import Grand
-from grand.methods import METHODS, make_method, restore_method
+from grand.methods import GRAND_VARIANTS, make_method, restore_method
 from grand.runs import Request, run
+from grand.strict import ConfigError
 
 QUICK = {"max_epochs": 5, "hidden": 8, "order": 2}
 FIXED = Trial(
@@ -138,20 +139,25 @@ def somewhere(dataset: str) -> Data:
     return Data({}, {(dataset, 0): Split(train, val, test, "public")}, {dataset: "ab" * 32})
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize(
+    ("method", "preset"),
+    [
+        *((method, preset) for method in GRAND_VARIANTS for preset in preset_names()),
+        *((method, preset) for method in BASELINES for preset in ("official", "default")),
+    ],
+)
 @pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed"])
 def test_a_worker_restores_every_setting(method: str, preset: str, dataset: str) -> None:
-    trial = plan(somewhere(dataset), dataset, 0, method, preset, {"hidden": 64}, 0)
-    made = make_method(method, dataset, preset, {"hidden": 64})
+    changes = {"feature_scaling": "none"}
+    trial = plan(somewhere(dataset), dataset, 0, method, preset, changes, 0)
+    made = make_method(method, dataset, preset, changes)
     assert settings_of(trial) == made.config
     assert trial.preset == preset
 
 
 def settings_of(trial: Trial) -> Mapping[str, Any]:
-    method = restore_method(trial.method, trial.config)
-    assert isinstance(method, Grand)
-    return method.config.as_dict()
+    settings: Mapping[str, Any] = restore_method(trial.method, trial.config).config.as_dict()
+    return settings
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from grand.nn import DenseHead
 from grand.propagation import normalise
 from grand.randomness import Stream
 from grand.scaling import FeatureScaling
-from grand.training import Method, Phase, State, Stopping
+from grand.stopping import Stopping
+from grand.training import Method, Phase, State
 
 
 class NaiveGrand(Method):

@@ -14,7 +14,7 @@ import torch
 
 from grand.bench import accuracy, epochs, scaling, throughput
 from grand.bench.timing import Announce, quiet
-from grand.config import ConfigError, suggestion
+from grand.strict import ConfigError, suggestion
 
 QUICK_PARTS = ("epoch", "propagation", "scaling")
 """What is measured unless something else is asked for: five minutes on two idle cores."""

@@ -99,9 +99,9 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the trials in an experiment's folder, or carry them from one to another."""
-    from grand.config import ConfigError, suggestion
     from grand.experiments.exchange import export_trials, import_trials, row_of
     from grand.experiments.store import FILE, OneDriver, Store
+    from grand.strict import ConfigError, suggestion
 
     actions = ("list", "export", "import")
     if action not in actions:
@@ -146,9 +146,9 @@ def report(
 
 def _engine(name: str, address: str | None, jobs: int | None, timeout: float) -> tuple[Engine, int]:
     """Return the engine asked for, and how many trials it runs at a time."""
-    from grand.config import ConfigError, suggestion
     from grand.experiments.engines import cores, run_local, usable_jobs
     from grand.experiments.trials import run_trial
+    from grand.strict import ConfigError, suggestion
 
     if name == "local":
         if address is not None:
@@ -174,7 +174,7 @@ def _select(
     store: Store, dataset: str | None, method: str | None, status: str | None
 ) -> list[Record]:
     """Return the trials with these properties; one that no trial can have is an error."""
-    from grand.config import ConfigError, suggestion
+    from grand.strict import ConfigError, suggestion
 
     records = list(store.records())
     for name, value, known in (

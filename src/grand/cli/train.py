@@ -77,9 +77,9 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a method on a dataset and report its test accuracy."""
-    from grand.config import ConfigError
     from grand.progress import ProgressBar
     from grand.runs import Request, run
+    from grand.strict import ConfigError
 
     if resume and out is None:
         raise ConfigError("--resume needs the folder of the run: add --out DIR")
@@ -141,7 +141,7 @@ def _train_seeds(
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:
-    from grand.config import ConfigError
+    from grand.strict import ConfigError
 
     changes = {}
     for pair in pairs:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from grand.config import ConfigError, suggestion
 from grand.experiments.store import Record, Store
 from grand.experiments.trials import Trial
 from grand.files import atomic_write
+from grand.strict import ConfigError, suggestion
 
 _TRIAL: dict[str, type] = {
     "dataset": str,

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from grand.config import ConfigError
 from grand.experiments.exchange import export_trials, import_trials
 from grand.experiments.report import write_report
 from grand.experiments.runner import Cell, Engine, Watcher, row_cells, run_cells, stage_cells
@@ -28,6 +27,7 @@ from grand.experiments.summary import summarise_experiment, summarise_stage
 from grand.experiments.trials import Data
 from grand.experiments.writers import write_results
 from grand.files import remove_leftovers, write_json
+from grand.strict import ConfigError
 
 EXPORT_EVERY = 60.0
 """Seconds between exports of the trials while an experiment runs."""

@@ -333,7 +333,7 @@ def _check_answers(address: str) -> None:
 
 def _refusal(message: str) -> Exception:
     # Imported here because workers import this module, and need not wait for all that comes along.
-    from grand.config import ConfigError
+    from grand.strict import ConfigError
 
     return ConfigError(message)
 

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 import torch
 
-from grand.config import ConfigError
 from grand.experiments.engines import Failure, run_local, usable_jobs
 from grand.experiments.statistics import summarise
 from grand.files import remove_leftovers, write_json
 from grand.graph import Graph
 from grand.runs import Request, describe, earlier_result, load, run
+from grand.strict import ConfigError
 
 INTERRUPTED = "interrupted"
 """The error of seeds that Ctrl-C left without a result."""

@@ -14,11 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from grand.config import ConfigError, suggestion
 from grand.data import dataset_names
 from grand.methods import make_method
+from grand.strict import ConfigError, read_yaml, suggestion
 
 Figure = tuple[float, float | None]
 """A published mean and, where there is one, its standard deviation, in percent."""
@@ -144,27 +142,10 @@ def load_spec(name: str) -> Spec:
     return parse_spec(name, file.read_text(encoding="utf-8"))
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which YAML would drop one."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is given twice", node.start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
 def parse_spec(name: str, text: str) -> Spec:
     """Check the text of a spec and return what it says."""
     try:
-        values = yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"spec {name}: not YAML ({' '.join(str(error).split())})") from error
-    try:
-        return _spec(name, _mapping("the spec", values), text)
+        return _spec(name, _mapping("the spec", read_yaml(text)), text)
     except ConfigError as error:
         raise ConfigError(f"spec {name}: {error}") from error
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from grand.config import ConfigError
 from grand.experiments.engines import Failure
 from grand.experiments.trials import Finished, Trial, now, read_history
+from grand.strict import ConfigError
 
 FILE = "trials.sqlite"
 LAYOUT = 1

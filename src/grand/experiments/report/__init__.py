@@ -13,12 +13,12 @@ from pathlib import Path
 
 import matplotlib
 
-from grand.config import ConfigError
 from grand.experiments.report.cells import read_cells
 from grand.experiments.report.drawing import STYLE, Gallery
 from grand.experiments.report.page import render
 from grand.experiments.store import Store
 from grand.files import atomic_write
+from grand.strict import ConfigError
 
 __all__ = ["write_report"]
 

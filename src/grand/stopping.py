@@ -1,0 +1,66 @@
+"""When training stops, and which epoch's weights are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop, and which epoch's weights to keep.
+
+    ``rule`` is ``"loss"``: a lower validation loss renews the patience and is what is kept;
+    ``"loss-or-accuracy"``, as GRAND's released code has it: a validation loss no higher or an
+    accuracy no lower than any before renews the patience, and weights are kept by loss alone;
+    ``"accuracy"``: the patience likewise, but the latest epoch of the highest accuracy is kept;
+    or ``"never"``: every epoch is run and the last is kept.
+    """
+
+    rule: str
+    patience: int = 0
+
+
+@dataclass
+class Progress:
+    """How far a phase has come by its stopping rule."""
+
+    stopping: Stopping
+    best_loss: float = math.inf
+    least_loss: float = math.inf
+    top_accuracy: float = 0.0
+    waited: int = 0
+
+    def update(self, loss: float, accuracy: float) -> bool:
+        """Take in an epoch's validation; return whether its weights are the ones to keep."""
+        rule = self.stopping.rule
+        if rule == "never":
+            return True
+        if rule == "loss":
+            keep = loss < self.best_loss
+            self.waited = 0 if keep else self.waited + 1
+        else:
+            renewed = loss <= self.least_loss or accuracy >= self.top_accuracy
+            if rule == "accuracy":
+                keep = accuracy >= self.top_accuracy
+            else:
+                keep = renewed and loss <= self.best_loss
+            self.waited = 0 if renewed else self.waited + 1
+            self.least_loss = min(loss, self.least_loss)
+            self.top_accuracy = max(accuracy, self.top_accuracy)
+        if keep:
+            self.best_loss = loss
+        return keep
+
+    def marks(self) -> dict[str, Any]:
+        """Return what a checkpoint has to keep."""
+        marks = dataclasses.asdict(self)
+        del marks["stopping"]
+        return marks
+
+    @property
+    def finished(self) -> bool:
+        """Whether the patience is used up."""
+        return self.stopping.rule != "never" and self.waited >= self.stopping.patience
