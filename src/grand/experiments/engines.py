@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -194,6 +194,21 @@ def _cause_of_death(code: int | None) -> str:
 
 
 @contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
 def _conditions_of_workers() -> Iterator[None]:
     """Start processes that compute with one thread and leave Ctrl-C to their parent."""
     masks = hasattr(signal, "pthread_sigmask")
@@ -202,16 +217,10 @@ def _conditions_of_workers() -> Iterator[None]:
         # it, but inherits that it is blocked. Python's tracker, when it starts, would unblock it.
         resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
     try:
-        yield
+        with environment(ONE_THREAD):
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
         if masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 

@@ -18,15 +18,14 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from grand.experiments.engines import ONE_THREAD, Failure, Result, Trial, cores
+from grand.experiments.engines import ONE_THREAD, Failure, Result, Trial, cores, environment
 
 RUNS = 4
 """How often a trial is begun whose worker or node dies each time, before it counts as failed."""
@@ -272,7 +271,7 @@ def _pack(value: Any) -> tuple[bytes, list[np.ndarray]]:
 
 def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
     """Return Ray, connected to a cluster, and whether it is ours to disconnect."""
-    with _environment(QUIET):
+    with environment(QUIET):
         try:
             import ray
         except ImportError as error:
@@ -285,12 +284,12 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
         handler = signal.getsignal(signal.SIGTERM)
         try:
             if address is None:
-                with _environment(OFFLINE):
+                with environment(OFFLINE):
                     # Without "local", Ray would join a cluster that happens to run here.
                     ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, **quiet)
             else:
                 _check_answers(address)
-                with _environment(BRIEF):
+                with environment(BRIEF):
                     ray.init(address, **quiet)
         # What Ray raises has no common type, and is for the person who configured it.
         except Exception as error:
@@ -343,18 +342,3 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
