@@ -5,12 +5,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test slow lint figures clean
+.PHONY: help demo test test-all lint figures clean
 
 help:
 	@echo "make demo     train GRAND on the embedded dataset and show what comes out"
 	@echo "make test     the fast test suite"
-	@echo "make slow     the tests that take minutes"
+	@echo "make test-all every test, those that take minutes too"
 	@echo "make lint     ruff and mypy"
 	@echo "make figures  measure the accuracies in the README anew (hours; resumes)"
 	@echo "make clean    remove the environment and the demo's output"
@@ -23,8 +23,8 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-slow: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m slow
+test-all: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "slow or not slow"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

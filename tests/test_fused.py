@@ -471,6 +471,42 @@ def test_the_number_of_threads_does_not_show(
         assert torch.equal(buffer, two.buffers[name]), name
 
 
+HEADS: dict[str, dict[str, Any]] = {
+    "gcn": {"head": "gcn"},
+    "gcn with a norm": {"head": "gcn", "batch_norm": True},
+    "gat": {"head": "gat", "hidden_dropout": 0.0},
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("perturbation", ["dropnode", "dropout", "dropedge"])
+def test_the_first_layer_of_other_heads(
+    blocks: Graph, configure: Configure, perturbation: str, head: str
+) -> None:
+    """The first layer in kernels and the rest by autograd, or all of it in plain torch."""
+    graph = both_kinds(blocks)[1]
+    config = configure(perturbation=perturbation, input_dropout=0.35, **HEADS[head])
+    method = prepared(config, graph)
+    assert method._first is not None
+    fused, logits = step_of(method, graph), logits_of(method, graph)
+    with plain_torch():
+        method = prepared(config, graph)
+        assert method._first is None
+        plain, expected = step_of(method, graph), logits_of(method, graph)
+    assert_same_results(fused, plain)
+    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_first_layer_is_differentiated_before_the_next(
+    blocks: Graph, configure: Configure
+) -> None:
+    method = prepared(configure(head="gcn", input_dropout=0.35), both_kinds(blocks)[1])
+    earlier, later = (method.loss(None, STREAM.at(number))[0] for number in range(2))
+    with pytest.raises(RuntimeError, match="call backward"):
+        earlier.backward()
+    later.backward()
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_second_loss_leaves_the_first_ones_gradient_alone(

@@ -10,6 +10,7 @@ from grand import kernels
 from grand.classifier import Inputs, NodeClassifier
 from grand.config import GrandConfig
 from grand.fused import Step
+from grand.fused.first import First
 from grand.graph import Graph, Split
 from grand.kernels import Threads
 from grand.kernels.rows import Task
@@ -50,6 +51,7 @@ class Grand(NodeClassifier):
     config_type = GrandConfig
     config: GrandConfig
     _step: Step | None = None
+    _first: First | None = None
 
     def __init__(
         self,
@@ -66,8 +68,8 @@ class Grand(NodeClassifier):
     @property
     def head(self) -> Head:
         """The network: a head that reads propagated features."""
-        assert isinstance(self.network, DenseHead | AttentionHead)
-        return self.network
+        head: Head = self.network
+        return head
 
     def make_network(self, num_features: int, num_classes: int) -> Head:
         """Return the head of the configuration; :meth:`prepare` draws its weights."""
@@ -95,28 +97,22 @@ class Grand(NodeClassifier):
                 view.operator, self.inputs.features, self.config.order, view.scale
             )
             self.head.norm1.fit(*statistics)
-        self._step = self._fused_step()
+        self._step, self._first = self._fused_step(), self._fused_first()
         self.threads = self._worthwhile_threads()
 
     def build(self, scaling: FeatureScaling, graph: Graph) -> None:
         """Make the parts that depend on the data; all that is missing then are the weights."""
         super().build(scaling, graph)
         self._propagated: tuple[np.ndarray, Features] | None = None
-        self._step = None
+        self._step = self._first = None
 
     def takes_sparse(self, sparse: bool) -> bool:
         """Whether features are to be held sparse, given whether they come so."""
-        if not isinstance(self.head, DenseHead):
-            return False
         # Dropout on the features has a bit for each entry as they are held.
         if self.head.commutes or self.config.perturbation == "dropout":
             return sparse
         # The kernel that propagates features reads them by column.
-        return self._has_kernels()
-
-    def _has_kernels(self) -> bool:
-        perceptron = isinstance(self.head, DenseHead) and not self.head.graph_layers
-        return perceptron and kernels.usable(self.device)
+        return kernels.usable(self.device)
 
     def _worthwhile_threads(self) -> Threads:
         """Return how many threads pay: on a small graph, waking a second one costs more."""
@@ -134,7 +130,7 @@ class Grand(NodeClassifier):
     def _fused_step(self) -> Step | None:
         """Return the training step in kernels, if this head and device have one."""
         head, features = self.head, self.inputs.features
-        if not isinstance(head, DenseHead) or not self._has_kernels():
+        if not isinstance(head, DenseHead) or head.graph_layers or not kernels.usable(self.device):
             return None
         if not head.commutes and (
             isinstance(head.norm1, FixedNorm) or not isinstance(features, SparseMatrix)
@@ -155,6 +151,15 @@ class Grand(NodeClassifier):
         agreement = config.consistency_weight * per_node / config.augmentations
         task = Task(labels, label_weights, agreement, config.temperature)
         return Step(head, features, self.inputs.operator, config.order, task)
+
+    def _fused_first(self) -> First | None:
+        """Return the first layer in kernels, if there is no whole step and propagation is dear."""
+        head, features = self.head, self.inputs.features
+        if self._step is not None or head.commutes or not isinstance(features, SparseMatrix):
+            return None
+        if isinstance(head.norm1, FixedNorm) or not kernels.usable(self.device):
+            return None
+        return First(head, features, self.inputs.operator, self.config.order)
 
     def phases(self) -> list[Phase]:
         """Return GRAND's one phase: Adam on everything, until the validation says stop."""
@@ -195,17 +200,18 @@ class Grand(NodeClassifier):
     def classify(
         self, inputs: Inputs, views: list[Augmentation], streams: list[Stream] | None = None
     ) -> torch.Tensor:
-        """Return the logits (n, S, C) of S views in plain torch; with streams, dropout is on."""
+        """Return the logits (n, S, C) of S views; with streams, dropout is on."""
         head, order = self.head, self.config.order
         # Without dropout even a batch norm is a linear map.
-        if isinstance(head, DenseHead) and (head.commutes or streams is None):
+        if head.commutes or streams is None:
             hidden = _multiply_first(inputs.features, head, views, streams, order)
             return head.rest(hidden, inputs.operator, Dropout(streams) if streams else None)
+        if self._first is not None:
+            return head.rest(self._first(views, streams), inputs.operator, Dropout(streams))
         logits = []
         for s, view in enumerate(views):
             propagated = _propagate_first(inputs.features, view, order)
-            dropout = Dropout([streams[s]]) if streams else None
-            logits.append(head(propagated, inputs.operator, dropout))
+            logits.append(head(propagated, inputs.operator, Dropout([streams[s]])))
         return torch.stack(logits, dim=1)
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
@@ -238,7 +244,7 @@ class Grand(NodeClassifier):
 
 def _multiply_first(
     features: Features,
-    head: DenseHead,
+    head: Head,
     views: list[Augmentation],
     streams: list[Stream] | None,
     order: int,

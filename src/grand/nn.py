@@ -7,6 +7,8 @@ with propagation: Ā(X W) costs ``hidden`` columns, (ĀX) W costs ``features`` c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import nn
 
@@ -45,42 +47,39 @@ class FixedNorm(nn.Module):
         return (view - self.mean) * (self.weight / self.deviation) + self.bias
 
 
-class DenseHead(nn.Module):
-    """A two-layer perceptron, or, with ``graph_layers``, a two-layer graph convolution.
+class Head(nn.Module, ABC):
+    """A classifier of propagated features whose first step, after norm and dropout, is linear.
 
-    Order of layers: [batch norm] → dropout → linear → ReLU → [batch norm] → dropout → linear;
-    a graph convolution multiplies with Â after each linear map. ``input_norm`` may replace the
-    first batch norm by fixed statistics, and ``input_dropout_on`` move the first dropout to before
-    propagation, to single ``"entries"`` or whole ``"columns"`` of the raw features.
+    ``norm`` is that before the first linear map. ``input_dropout_on`` moves the first dropout to
+    before propagation, to single ``"entries"`` or whole ``"columns"`` of the raw features.
     """
+
+    graph_layers: bool
 
     def __init__(
         self,
         num_features: int,
-        num_classes: int,
         hidden: int,
         input_dropout: float,
-        hidden_dropout: float,
         *,
-        batch_norm: bool,
-        graph_layers: bool,
-        input_norm: str = "batch",
+        norm: nn.BatchNorm1d | FixedNorm | None = None,
         input_dropout_on: str = "propagated",
     ) -> None:
         super().__init__()
         self.weight1 = nn.Parameter(torch.empty(num_features, hidden))
-        self.bias1 = nn.Parameter(torch.empty(hidden))
-        self.weight2 = nn.Parameter(torch.empty(hidden, num_classes))
-        self.bias2 = nn.Parameter(torch.empty(num_classes))
-        self.norm1: nn.BatchNorm1d | FixedNorm | None = None
-        if batch_norm:
-            fixed = input_norm == "fixed"
-            self.norm1 = FixedNorm(num_features) if fixed else nn.BatchNorm1d(num_features)
-        self.norm2 = nn.BatchNorm1d(hidden) if batch_norm else None
+        self.norm1 = norm
         self.input_dropout = input_dropout
         self.input_dropout_on = input_dropout_on
-        self.hidden_dropout = hidden_dropout
-        self.graph_layers = graph_layers
+
+    @abstractmethod
+    def initialise(self, kind: str, stream: Stream) -> None:
+        """Draw the weights."""
+
+    @abstractmethod
+    def rest(
+        self, hidden: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None
+    ) -> torch.Tensor:
+        """Turn S products of the first linear map (n, S, h) into logits (n, S, C)."""
 
     @property
     def commutes(self) -> bool:
@@ -91,24 +90,6 @@ class DenseHead(nn.Module):
     def drops(self, what: str) -> bool:
         """Whether this is what input dropout drops."""
         return self.input_dropout > 0 and self.input_dropout_on == what
-
-    def initialise(self, kind: str, stream: Stream) -> None:
-        """Draw the weights.
-
-        ``"glorot"`` is Glorot normal with zero biases, as the paper says. ``"released"`` is what
-        the released code does: ``normal_(-s, s)`` with s = 1/√(output size), whose first argument
-        is the mean, for weights and biases alike.
-        """
-        generator = torch.Generator().manual_seed(stream.integer())
-        with torch.no_grad():
-            for weight, bias in ((self.weight1, self.bias1), (self.weight2, self.bias2)):
-                if kind == "released":
-                    s = weight.shape[1] ** -0.5
-                    weight.normal_(-s, s, generator=generator)
-                    bias.normal_(-s, s, generator=generator)
-                else:
-                    nn.init.xavier_normal_(weight, generator=generator)
-                    bias.zero_()
 
     def first(self, view: torch.Tensor, dropout: Dropout | None) -> torch.Tensor:
         """Map propagated features (n, d) through the first linear map (n, h)."""
@@ -139,6 +120,66 @@ class DenseHead(nn.Module):
         gain = norm.weight / deviation
         return weight * gain[:, None], (norm.bias - mean * gain) @ weight
 
+    def forward(
+        self, view: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None = None
+    ) -> torch.Tensor:
+        """Return the logits (n, C) of one view of propagated features (n, d)."""
+        return self.rest(self.first(view, dropout)[:, None], operator, dropout)[:, 0]
+
+
+class DenseHead(Head):
+    """A two-layer perceptron, or, with ``graph_layers``, a two-layer graph convolution.
+
+    Order of layers: [norm] → dropout → linear → ReLU → [batch norm] → dropout → linear; a graph
+    convolution multiplies with Â after each linear map. ``input_norm`` may give the first norm
+    fixed statistics.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        hidden: int,
+        input_dropout: float,
+        hidden_dropout: float,
+        *,
+        batch_norm: bool,
+        graph_layers: bool,
+        input_norm: str = "batch",
+        input_dropout_on: str = "propagated",
+    ) -> None:
+        norm: nn.BatchNorm1d | FixedNorm | None = None
+        if batch_norm:
+            fixed = input_norm == "fixed"
+            norm = FixedNorm(num_features) if fixed else nn.BatchNorm1d(num_features)
+        super().__init__(
+            num_features, hidden, input_dropout, norm=norm, input_dropout_on=input_dropout_on
+        )
+        self.bias1 = nn.Parameter(torch.empty(hidden))
+        self.weight2 = nn.Parameter(torch.empty(hidden, num_classes))
+        self.bias2 = nn.Parameter(torch.empty(num_classes))
+        self.norm2 = nn.BatchNorm1d(hidden) if batch_norm else None
+        self.hidden_dropout = hidden_dropout
+        self.graph_layers = graph_layers
+
+    def initialise(self, kind: str, stream: Stream) -> None:
+        """Draw the weights.
+
+        ``"glorot"`` is Glorot normal with zero biases, as the paper says. ``"released"`` is what
+        the released code does: ``normal_(-s, s)`` with s = 1/√(output size), whose first argument
+        is the mean, for weights and biases alike.
+        """
+        generator = torch.Generator().manual_seed(stream.integer())
+        with torch.no_grad():
+            for weight, bias in ((self.weight1, self.bias1), (self.weight2, self.bias2)):
+                if kind == "released":
+                    s = weight.shape[1] ** -0.5
+                    weight.normal_(-s, s, generator=generator)
+                    bias.normal_(-s, s, generator=generator)
+                else:
+                    nn.init.xavier_normal_(weight, generator=generator)
+                    bias.zero_()
+
     def rest(
         self, hidden: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None
     ) -> torch.Tensor:
@@ -151,12 +192,6 @@ class DenseHead(nn.Module):
             hidden = dropout(hidden, self.hidden_dropout, "hidden")
         return self._graph(hidden @ self.weight2, operator) + self.bias2
 
-    def forward(
-        self, view: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None = None
-    ) -> torch.Tensor:
-        """Return the logits (n, C) of one view of propagated features (n, d)."""
-        return self.rest(self.first(view, dropout)[:, None], operator, dropout)[:, 0]
-
     def _graph(self, x: torch.Tensor, operator: SparseMatrix | None) -> torch.Tensor:
         if not self.graph_layers:
             return x
@@ -164,13 +199,12 @@ class DenseHead(nn.Module):
         return (operator @ x.flatten(1)).view(x.shape)
 
 
-class AttentionHead(nn.Module):
+class AttentionHead(Head):
     """Two layers of graph attention (PyTorch Geometric's), with ELU between them.
 
     Attention coefficients are dropped at the rate of hidden dropout.
     """
 
-    commutes = False
     graph_layers = True
 
     def __init__(
@@ -183,41 +217,49 @@ class AttentionHead(nn.Module):
         *,
         attention_heads: int,
     ) -> None:
-        super().__init__()
-        # Half of the package's import time, for the one head that needs it.
-        from torch_geometric.nn import GATConv
-
         if hidden % attention_heads:
             raise ValueError(
                 f"hidden = {hidden} does not divide by attention_heads = {attention_heads}; "
                 "make hidden a multiple of it"
             )
-        width = hidden // attention_heads
-        # The operator already holds every node's own entry.
-        options = {"dropout": hidden_dropout, "add_self_loops": False}
-        self.conv1 = GATConv(num_features, width, heads=attention_heads, **options)
-        self.conv2 = GATConv(hidden, num_classes, heads=1, **options)
-        self.input_dropout = input_dropout
+        super().__init__(num_features, hidden, input_dropout)
         self.hidden_dropout = hidden_dropout
+        self.sizes = num_features, num_classes, hidden, attention_heads
+        self.conv1, self.conv2 = self._layers()
 
     def initialise(self, kind: str, stream: Stream) -> None:
         """Draw the weights as the layer's authors do, whatever ``kind`` says of linear layers."""
         with stream.torch_global():
-            self.conv1.reset_parameters()
-            self.conv2.reset_parameters()
+            drawn = self._layers()
+        for ours, theirs in zip((self.conv1, self.conv2), drawn, strict=True):
+            ours.load_state_dict(theirs.state_dict())
 
-    def forward(
-        self, view: torch.Tensor, operator: SparseMatrix, dropout: Dropout | None = None
+    def rest(
+        self, hidden: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None
     ) -> torch.Tensor:
-        """Return the logits (n, C) of one view of propagated features (n, d)."""
+        """Turn S products of the first linear map (n, S, h) into logits (n, S, C)."""
+        assert operator is not None
         edges = operator.edge_index()
-        if dropout is not None:
-            view = dropout(view, self.input_dropout, "input")
-        hidden = torch.nn.functional.elu(self.conv1(view, edges))
-        if dropout is not None:
-            hidden = dropout(hidden, self.hidden_dropout, "hidden")
-        logits: torch.Tensor = self.conv2(hidden, edges)
-        return logits
+        logits = []
+        for view, products in enumerate(hidden.unbind(dim=1)):
+            x = nn.functional.elu(self.conv1(products, edges))
+            if dropout is not None:
+                x = Dropout([dropout.streams[view]])(x, self.hidden_dropout, "hidden")
+            logits.append(self.conv2(x, edges))
+        return torch.stack(logits, dim=1)
 
+    def _layers(self) -> tuple[nn.Module, nn.Module]:
+        """Return both layers with initial weights; the linear map of the first becomes ours."""
+        # Half of the package's import time, for the one head that needs it.
+        from torch_geometric.nn import GATConv
 
-Head = DenseHead | AttentionHead
+        num_features, num_classes, hidden, heads = self.sizes
+        # The operator already holds every node's own entry.
+        options = {"dropout": self.hidden_dropout, "add_self_loops": False}
+        conv1 = GATConv(num_features, hidden // heads, heads=heads, **options)
+        conv2 = GATConv(hidden, num_classes, heads=1, **options)
+        with torch.no_grad():
+            self.weight1.copy_(conv1.lin.weight.T)
+        # Outside of the layer, the map can be exchanged with propagation.
+        conv1.lin = nn.Identity()
+        return conv1, conv2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,7 +75,7 @@ class Baseline(NodeClassifier):
         """Return one phase."""
         return [self.until_validated("train", self.optimiser())]
 
-    def loss(self, batch: None, stream: Stream) -> tuple[torch.Tensor, Parts]:
+    def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, Parts]:
         """Return the cross-entropy of the labelled nodes."""
         self.network.train()
         supervised = self.supervised(self.classify(self.inputs, stream)[self.train_rows])

@@ -15,6 +15,7 @@ def print_report(result: dict[str, Any], console: Console) -> None:
     console.print(_machine_line(result["machine"]), style="dim")
     for part, table in (
         ("epoch", _epoch_table),
+        ("baselines", _baselines_table),
         ("propagation", _propagation_table),
         ("scaling", _scaling_table),
         ("accuracy", _accuracy_table),
@@ -50,6 +51,23 @@ def _epoch_table(result: dict[str, Any]) -> Table:
             _spread(row["ratio_to_naive"], row["ratio_iqr"]),
             _spread(row["ratio_to_pyg_gcn"], row["ratio_to_pyg_gcn_iqr"]),
             end_section=after["dataset"] != row["dataset"],
+        )
+    return table
+
+
+def _baselines_table(result: dict[str, Any]) -> Table:
+    table = _table(
+        "One epoch of a baseline, and of plain PyTorch Geometric code that does the same",
+        ("dataset", "method"),
+        ("ms", "plain ms", "times as fast as plain"),
+    )
+    for row in result["baselines"]:
+        table.add_row(
+            row["dataset"],
+            row["method"],
+            digits(row["median_ms"]),
+            digits(row["plain_ms"]),
+            _spread(row["ratio"], row["ratio_iqr"]),
         )
     return table
 

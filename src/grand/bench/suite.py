@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from grand.bench import accuracy, epochs, scaling, throughput
+from grand.bench import accuracy, baselines, epochs, scaling, throughput
 from grand.bench.timing import Announce, quiet
 from grand.strict import ConfigError, suggestion
 
-QUICK_PARTS = ("epoch", "propagation", "scaling")
+QUICK_PARTS = ("epoch", "baselines", "propagation", "scaling")
 """What is measured unless something else is asked for: five minutes on two idle cores."""
 
 PARTS = (*QUICK_PARTS, "accuracy")
@@ -46,6 +46,8 @@ def run(
     result: dict[str, Any] = {"machine": machine()}
     if "epoch" in parts:
         result["epoch"] = epochs.measure(announce)
+    if "baselines" in parts:
+        result["baselines"] = baselines.measure(announce)
     if "propagation" in parts:
         result["propagation"], bandwidth = throughput.measure(announce)
         result["bandwidth_gb_s"] = bandwidth.median

@@ -16,7 +16,8 @@ def bench(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="PARTS", help="Some of epoch,propagation,scaling,accuracy; commas between."
+            metavar="PARTS",
+            help="Some of epoch,baselines,propagation,scaling,accuracy; commas between.",
         ),
     ] = None,
     full: Annotated[

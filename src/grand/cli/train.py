@@ -28,14 +28,16 @@ def train(
         typer.Option(
             help="grand; with another perturbation grand-dropout, grand-dropedge; with another "
             "head grand-gcn, grand-gat; without a part grand-no-cr, grand-no-mdn, "
-            "grand-no-sharpening, grand-no-cr-dn."
+            "grand-no-sharpening, grand-no-cr-dn; or a baseline: gcn, gat, appnp, graphunet, sgc, "
+            "mixhop, gmnn, graphnas, graphsage, fastgcn, vbat, g3nn, graphmix, dropedge; "
+            "label-propagation, mlp, logistic."
         ),
     ] = "grand",
     preset: Annotated[
         str | None,
         typer.Option(
-            help="official, fast, paper or default. Without it: official where the dataset has "
-            "one, else default."
+            help="official, fast, paper or default; of a baseline, official or default. Without "
+            "it: official where the dataset has one, else default."
         ),
     ] = None,
     seed: Annotated[
@@ -201,6 +203,7 @@ def _next_steps(result: dict[str, Any]) -> str:
     if dataset == "digits":
         lines.append(f"  {grand} train citeseer   the paper's benchmark, fetched once")
     lines.append(f"  {grand} train {dataset} --method grand-no-cr   an ablation")
+    lines.append(f"  {grand} train {dataset} --method gcn   a baseline, under the same protocol")
     lines.append(f"  {grand} train {dataset} --set order=2 --seed 1   another setting")
     lines.append(f"  {grand} train {dataset} --seeds 5   mean and spread over seeds, on all cores")
     return "\n".join(lines)

@@ -24,7 +24,7 @@ from grand.kernels import (
     spread_whole,
     views,
 )
-from grand.nn import DenseHead, FixedNorm
+from grand.nn import FixedNorm, Head
 from grand.perturb import Augmentation
 from grand.propagation import SparseMatrix, mixed_order
 from grand.randomness import Mask, Stream
@@ -37,7 +37,7 @@ class Propagated:
     """Propagate all features of every view; drop out and normalise them; multiply."""
 
     def __init__(
-        self, head: DenseHead, features: SparseMatrix, operator: SparseMatrix, order: int
+        self, head: Head, features: SparseMatrix, operator: SparseMatrix, order: int
     ) -> None:
         self.head, self.order = head, order
         self.wide = padded(head.weight1.shape[1])
@@ -77,7 +77,7 @@ class Propagated:
             self._large(drawn, weight, target)
         return out, None
 
-    def backward(self, gradient: np.ndarray, offset: np.ndarray) -> Gradients:
+    def backward(self, gradient: np.ndarray, offset: np.ndarray | None = None) -> Gradients:
         """Return the gradients of the first weights and of the norm before them."""
         head = self.head
         hidden = head.weight1.shape[1]
