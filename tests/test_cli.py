@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from grand import cli
+from grand import GrandClassifier, cli
+from grand.methods import METHODS
 
 QUICK = ["--set", "max_epochs=12", "--set", "order=2", "--set", "hidden=16"]
 
@@ -287,3 +289,61 @@ def test_help_does_not_wait_for_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, check=False, timeout=60
     )
     assert finished.returncode == 0
+
+
+def test_a_baseline_is_trained_kept_and_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["train", "digits", "--method", "gcn", "--set", "max_epochs=15", "--json"]
+    code, printed, _ = grand(*arguments, "--out", str(out), capsys=capsys)
+    assert code == 0
+    result = json.loads(one_line(printed))
+    assert result["method"] == "gcn"
+    assert result["preset"] == "default"
+    assert result["test_accuracy"] > 0.8
+    model = GrandClassifier.load(out / "model")
+    assert model.method == "gcn"
+    with (out / "predictions.csv").open() as file:
+        kept = [line["predicted"] for line in csv.DictReader(file)]
+    assert model.predict().tolist() == kept
+
+
+def test_help_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    help_of_method = next(
+        parameter.help
+        for parameter in typer.main.get_command(cli.app).commands["train"].params
+        if parameter.name == "method"
+    )
+    named = help_of_method.replace(",", " ").replace(";", " ").replace(".", " ").split()
+    assert set(METHODS) <= set(named)
+
+
+def test_a_list_of_numbers_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "digits", "--method", "mixhop", "--set", "max_epochs=2", "--json"]
+    code, printed, errors = grand(*arguments, "--set", "hidden=4,0,5", capsys=capsys)
+    assert code == 0, errors
+    assert json.loads(printed)["config"]["hidden"] == [4, 0, 5]
+    code, _, errors = grand(*arguments, "--set", "hidden=4,x", capsys=capsys)
+    assert code == 2
+    assert "a list of whole numbers" in one_line(errors)
+
+
+def test_a_search_finds_something_that_trains_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["search", "digits", "--out", str(tmp_path / "search"), "--epochs", "2", "--json"]
+    code, printed, _ = grand(*arguments, "--samples", "2", capsys=capsys)
+    assert code == 0
+    first = json.loads(one_line(printed))
+    code, printed, told = grand(*arguments, "--samples", "3", capsys=capsys)
+    assert code == 0
+    more = json.loads(one_line(printed))
+    assert (first["samples"], more["samples"]) == (2, 3)
+    assert more["best"]["val_accuracy"] >= first["best"]["val_accuracy"]
+    assert "[3/3]" in told
+    architecture = f"architecture={more['best']['architecture']}"
+    train = ["train", "digits", "--method", "graphnas", "--set", architecture]
+    code, printed, _ = grand(*train, "--set", "max_epochs=2", "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(printed)["config"]["architecture"] == more["best"]["architecture"]

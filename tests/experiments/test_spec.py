@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.config import GrandConfig
+from grand.baselines import BASELINES
 from grand.data import dataset_names
 from grand.experiments.spec import Spec, load_spec, parse_spec, spec_names
-from grand.methods import GRAND_VARIANTS, make_method
+from grand.methods import GRAND_VARIANTS, make_method, restore_method
 from grand.strict import ConfigError
 
 # The paper's table "Overall classification accuracy", from GRAND_dropout down: mean and standard
@@ -30,6 +30,23 @@ TABLE_1 = {
     "grand-no-mdn": ((84.7, 0.4), (74.8, 0.4), (81.0, 1.1)),
     "grand-no-sharpening": ((84.6, 0.4), (72.2, 0.6), (81.6, 0.8)),
     "grand-no-cr-dn": ((83.2, 0.5), (70.3, 0.6), (78.5, 1.4)),
+}
+# The same table, above: the baselines.
+BASELINES_OF_TABLE_1 = {
+    "gcn": ((81.5, None), (70.3, None), (79.0, None)),
+    "gat": ((83.0, 0.7), (72.5, 0.7), (79.0, 0.3)),
+    "appnp": ((83.8, 0.3), (71.6, 0.5), (79.7, 0.3)),
+    "graphunet": ((84.4, 0.6), (73.2, 0.5), (79.6, 0.2)),
+    "sgc": ((81.0, 0.0), (71.9, 0.1), (78.9, 0.0)),
+    "mixhop": ((81.9, 0.4), (71.4, 0.8), (80.8, 0.6)),
+    "gmnn": ((83.7, None), (72.9, None), (81.8, None)),
+    "graphnas": ((84.2, 1.0), (73.1, 0.9), (79.6, 0.4)),
+    "graphsage": ((78.9, 0.8), (67.4, 0.7), (77.8, 0.6)),
+    "fastgcn": ((81.4, 0.5), (68.8, 0.9), (77.6, 0.5)),
+    "vbat": ((83.6, 0.5), (74.0, 0.6), (79.9, 0.4)),
+    "g3nn": ((82.5, 0.2), (74.4, 0.3), (77.9, 0.4)),
+    "graphmix": ((83.9, 0.6), (74.5, 0.6), (81.0, 0.6)),
+    "dropedge": ((82.8, None), (72.3, None), (79.6, None)),
 }
 DATASETS = ("cora", "citeseer", "pubmed")
 
@@ -117,7 +134,7 @@ def test_every_shipped_spec_can_be_run(name: str) -> None:
         choice = make_method(method, dataset, preset, changes)
         assert choice.config | changes == choice.config
         assert preset in (None, choice.preset)
-        assert GrandConfig.from_dict(choice.identity).as_dict() == choice.config
+        assert restore_method(method, choice.identity).config.as_dict() == choice.config
     # What is kept in the experiment's folder is the same experiment.
     assert parse_spec(name, spec.text) == spec
 
@@ -131,6 +148,29 @@ def test_table_1_is_the_papers() -> None:
     assert {row.preset for row in spec.rows} == {"official"}
     assert not any(row.changes for row in spec.rows)
     assert spec.reference == "grand"
+
+
+def test_the_whole_table_1_has_the_baselines_too() -> None:
+    spec, part = load_spec("table1"), load_spec("table1-grand")
+    own = [row for row in spec.rows if row.method not in GRAND_VARIANTS]
+    figures = {
+        row.name: tuple(row.paper[dataset] for dataset in DATASETS) for row in own if row.paper
+    }
+    assert figures == BASELINES_OF_TABLE_1
+    assert {row.method for row in own} == set(BASELINES)
+    assert spec.rows[len(own) :] == part.rows
+    assert spec.claims == part.claims
+    assert {row.preset for row in spec.rows} == {"official"}
+
+
+def test_an_included_spec_has_to_be_about_the_same() -> None:
+    values = yaml.safe_load(COMPARISON) | {"include": "table1-grand"}
+    del values["reference"], values["claims"]
+    values["rows"] = [{"method": "gcn"}]
+    with pytest.raises(ConfigError, match="about cora, citeseer, pubmed; expected rows about cora"):
+        parse_spec("mine", yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match="unknown experiment 'table'"):
+        parse_spec("mine", yaml.safe_dump(values | {"include": "table"}))
 
 
 def test_the_paper_claims_what_table_1_has_it_claim() -> None:

@@ -17,6 +17,7 @@ from grand.cli.bench import bench
 from grand.cli.common import USAGE_ERROR, WORK_ERROR
 from grand.cli.datasets import datasets_app
 from grand.cli.experiments import report, reproduce, runs
+from grand.cli.search import search
 from grand.cli.train import train
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.add_typer(datasets_app, name="datasets")
+app.command()(search)
 app.command()(reproduce)
 app.command()(runs)
 app.command()(report)

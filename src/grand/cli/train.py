@@ -155,9 +155,12 @@ def _changes(pairs: list[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Read a value as a person means it: true and false, a number, or else a word."""
+    """Read a value as a person means it: true and false, a number, several, or else a word."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    parts = text.split(",")
+    if len(parts) > 1 and all(part.strip().isdecimal() for part in parts):
+        return [int(part) for part in parts]
     for kind in (int, float):
         try:
             return kind(text)

@@ -155,7 +155,7 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
         "the spec",
         values,
         required=("title", "datasets", "seeds"),
-        optional="description preset set splits reference rows claims search".split(),
+        optional="description preset set splits reference include rows claims search".split(),
     )
     datasets = tuple(_words("datasets", values["datasets"]))
     for dataset in datasets:
@@ -166,7 +166,10 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
     rows = tuple(_row(row, values, datasets) for row in _list("rows", values.get("rows", [])))
     if "rows" in values and not rows:
         raise ConfigError("rows is []; expected at least one")
-    for key in ("reference", "claims"):
+    included = _included(values["include"], datasets) if "include" in values else None
+    if included:
+        rows += included.rows
+    for key in ("reference", "claims", "include"):
         if key in values and "search" in values:
             raise ConfigError(f"{key} of a search; only rows are compared")
     if not isinstance(values["seeds"], dict):
@@ -179,6 +182,8 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
     if reference is not None and reference not in names:
         raise ConfigError(f"reference {reference!r} is no row{suggestion(str(reference), names)}")
     claims = tuple(_claim(claim, names) for claim in _list("claims", values.get("claims", [])))
+    if included:
+        claims += included.claims
     search = _search(values["search"], values, datasets) if "search" in values else None
     return Spec(
         name,
@@ -192,6 +197,17 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
         search,
         text,
     )
+
+
+def _included(name: Any, datasets: tuple[str, ...]) -> Spec:
+    """Return the spec of the package whose rows and claims are to follow the spec's own."""
+    included = load_spec(_word("include", name))
+    if included.search or included.datasets != datasets:
+        raise ConfigError(
+            f"include of {name!r}, which is about {', '.join(included.datasets)}; expected rows "
+            f"about {', '.join(datasets)}"
+        )
+    return included
 
 
 def _row(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Row:
