@@ -39,7 +39,7 @@ def random_adjacency(nodes: int, edges: int, seed: int = 0) -> sp.csr_array:
     return sp.csr_array(upper + upper.T, dtype=np.float32)
 
 
-# Sparse on every level that keeps more than a handful of nodes, and dense from the second on.
+# Few edges, so that every level stays sparse; and enough to fill the second and third.
 @pytest.mark.parametrize(("nodes", "edges", "pooled"), [(400, 250, 300), (60, 90, 40)])
 def test_it_computes_what_the_library_does(nodes: int, edges: int, pooled: int) -> None:
     adjacency = random_adjacency(nodes, edges)

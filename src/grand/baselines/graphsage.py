@@ -5,8 +5,8 @@ layer maps a node's own row and the mean of its neighbours' rows, each with weig
 adds the two; ReLU and dropout between layers. Trained on the cross-entropy of the labelled nodes.
 
 In training a node may listen to a few of its neighbours only, drawn without replacement for every
-layer and step; inference hears all. The mean counts neighbours, whatever the weights of their edges;
-an isolated node hears zeros.
+layer and step; inference hears all. The mean counts neighbours, whatever the weights of their
+edges; an isolated node hears zeros.
 
 Deviations: batches are whole graphs, and rows are not scaled to unit length after each layer. The
 authors have no results on citation networks with few labels: settings are those of a GCN.

@@ -78,7 +78,7 @@ class Mixing(nn.Module):
 
     def forward(self, x: Features, operator: SparseMatrix) -> torch.Tensor:
         """Return all powers; every product with Â takes the higher ones along."""
-        weights = list(self.parameters())
+        weights: list[torch.Tensor] = list(self.parameters())
         rest = x @ torch.cat(weights).T
         done = []
         for power, weight in enumerate(weights):
