@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ import scipy.sparse as sp
 import torch
 
 import oracles
+from grand.classifier import Inputs
 from grand.config import GrandConfig, preset
 from grand.data import DataError, load_dataset
 from grand.data.sbm import make
 from grand.fused import Step
 from grand.graph import Graph, Split
-from grand.method import Grand, Inputs
+from grand.method import Grand
 from grand.propagation import SparseMatrix
 from grand.randomness import Stream, keep_mask
 from grand.saving import load_model, save_model
@@ -291,7 +292,7 @@ def in_float64(inputs: Inputs) -> Inputs:
 
     features = inputs.features
     wide = precise(features) if isinstance(features, SparseMatrix) else features.double()
-    return Inputs(wide, precise(inputs.operator))
+    return replace(inputs, features=wide, operator=precise(inputs.operator))
 
 
 def weights_of(method: Grand) -> oracles.Weights:
