@@ -18,6 +18,7 @@ from grand.inputs import GraphError
 from grand.method import Grand
 from grand.nn import DenseHead
 from grand.randomness import Stream, keep_mask
+from grand.scaling import KINDS
 from grand.training import train
 
 Configure = Callable[..., GrandConfig]
@@ -405,7 +406,7 @@ def test_another_graph_is_read_with_what_the_first_taught(
     np.testing.assert_allclose(method.logits(part).numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("feature_scaling", ["row", "standard", "none"])
+@pytest.mark.parametrize("feature_scaling", KINDS)
 def test_what_was_learnt_dense_is_applied_sparse_and_the_other_way(
     community: Graph, configure: Configure, feature_scaling: str
 ) -> None:

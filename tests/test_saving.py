@@ -16,6 +16,7 @@ from grand.config import GrandConfig
 from grand.graph import Graph, Split
 from grand.method import Grand
 from grand.saving import ModelError, load_model, save_model
+from grand.scaling import KINDS
 from grand.training import train
 
 FILES = ("model.json", "weights.safetensors", "graph.safetensors")
@@ -39,7 +40,7 @@ def edit(folder: Path, **changes: Any) -> None:
     (folder / "model.json").write_text(json.dumps(document | changes))
 
 
-@pytest.mark.parametrize("scaling", ["row", "standard", "none"])
+@pytest.mark.parametrize("scaling", KINDS)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(
     "head", [{"head": "mlp"}, {"head": "mlp", "batch_norm": True}, {"head": "gcn"}, {"head": "gat"}]

@@ -9,7 +9,7 @@ from hypothesis import given
 
 import oracles
 from grand.inputs import GraphError, Matrix
-from grand.scaling import FeatureScaling
+from grand.scaling import KINDS, FeatureScaling
 from oracles import RandomGraph, random_graphs
 
 
@@ -44,6 +44,14 @@ def test_rows_are_divided_whatever_their_size(size: float) -> None:
         )
 
 
+def test_binary_features_forget_how_much() -> None:
+    for features in both(np.array([[0.5, 3.0], [0.0, 0.0], [0.0, -7.0]])):
+        scaled = FeatureScaling.fit("binary", features).apply(features)
+        assert sp.issparse(scaled) == sp.issparse(features)
+        assert scaled.dtype == np.float32
+        np.testing.assert_array_equal(dense(scaled), [[0.5, 0.5], [0.0, 0.0], [0.0, 1.0]])
+
+
 def test_negative_features_have_no_row_scaling() -> None:
     for features in both(np.array([[1.0, 2.0], [3.0, -0.5]])):
         with pytest.raises(GraphError, match=r"a feature is -0\.5; use feature_scaling='standard'"):
@@ -73,7 +81,7 @@ def test_columns_are_divided_whatever_their_size(size: float) -> None:
 def test_sparse_features_keep_their_zeros() -> None:
     features = sp.random_array((40, 30), density=0.1, rng=np.random.default_rng(0)).astype("f4")
     features = sp.csr_array(features)
-    for kind in ("row", "standard", "none"):
+    for kind in KINDS:
         scaled = FeatureScaling.fit(kind, features).apply(features)
         np.testing.assert_array_equal(scaled.toarray() != 0, features.toarray() != 0)
 

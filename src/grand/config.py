@@ -9,6 +9,7 @@ from typing import Any
 
 from grand.nn import HEADS
 from grand.perturb import PERTURBATIONS
+from grand.scaling import KINDS
 from grand.strict import (
     Config,
     ConfigError,
@@ -32,7 +33,8 @@ class GrandConfig(Config):
 
     Attributes
     ----------
-    feature_scaling : ``"row"``, ``"standard"`` or ``"none"``
+    feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
+        :class:`grand.scaling.FeatureScaling`
     perturbation : ``"dropnode"``, ``"dropout"`` or ``"dropedge"``
     drop_rate : probability of dropping a node, an entry of X or an entry of Â [δ]
     order : propagation steps [K]
@@ -58,7 +60,7 @@ class GrandConfig(Config):
     attention_heads : of the ``"gat"`` head; they share ``hidden``
     """
 
-    feature_scaling: str = choice("row", "standard", "none")
+    feature_scaling: str = choice(*KINDS)
     perturbation: str = choice(*PERTURBATIONS)
     drop_rate: float = rate()
     order: int = count(least=0)

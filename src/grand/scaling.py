@@ -10,6 +10,9 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from grand.inputs import GraphError, Matrix
 
+KINDS = ("row", "binary", "standard", "none")
+"""The scalings there are."""
+
 
 @dataclass(frozen=True)
 class FeatureScaling:
@@ -18,9 +21,10 @@ class FeatureScaling:
     Attributes
     ----------
     kind : str
-        ``"row"`` divides each row by its sum (rows of zeros stay zero), ``"standard"`` gives each
-        feature unit variance, and zero mean too where the features are dense (centring sparse
-        features would fill them in), ``"none"`` leaves everything as it is.
+        ``"row"`` divides each row by its sum (rows of zeros stay zero); ``"binary"`` does so after
+        it has made every entry that is not zero a one; ``"standard"`` gives each feature unit
+        variance, and zero mean too where the features are dense (centring sparse features would
+        fill them in); ``"none"`` leaves everything as it is.
     mean, deviation : ndarray or None
         What ``"standard"`` learnt.
     """
@@ -42,6 +46,8 @@ class FeatureScaling:
 
     def apply(self, features: Matrix) -> Matrix:
         """Return scaled float32 features; sparse features stay sparse."""
+        if self.kind == "binary":
+            return FeatureScaling("row").apply((features != 0).astype(np.float32))
         if self.kind == "row":
             smallest = features.data.min(initial=0) if sp.issparse(features) else features.min()
             if smallest < 0:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
 from grand.baselines.gmnn import E_STEP, GMNN, M_STEP, PRETRAINING, GMNNConfig
 from grand.graph import Graph
 from grand.randomness import Stream
-from grand.strict import ConfigError
 from grand.training import Outcome, Phase, train
 from oracles import Array, normalised, softmax
 
@@ -185,24 +183,6 @@ def test_labels_are_drawn_from_the_sharpened_prediction(community: Graph) -> Non
     frequency = drawn.mean(dim=0).double().numpy()[rows]
     deviation = np.sqrt(expected * (1 - expected) / draws)
     assert (np.abs(frequency - expected) <= 5 * deviation + 1e-3).all()
-
-
-def test_binary_features_are_read_as_there_or_not(community: Graph) -> None:
-    values = np.random.default_rng(0).uniform(0.1, 3.0, community.features.shape)
-    present = (
-        community.features.toarray() if sp.issparse(community.features) else (community.features)
-    )
-    other = Graph.from_scipy(
-        community.adjacency, values * (present != 0), community.labels, split=community.split
-    )
-    here, there = (prepared(graph, binary_features=True) for graph in (community, other))
-    assert torch.equal(here.logits(), there.logits())
-    assert not torch.equal(here.logits(), prepared(community).logits())
-
-
-def test_binary_features_have_no_scale_to_standardise() -> None:
-    with pytest.raises(ConfigError, match="use feature_scaling 'row' or 'none'"):
-        make(binary_features=True, feature_scaling="standard")
 
 
 def test_training_without_validation_is_as_long_as_with() -> None:

@@ -19,7 +19,6 @@ from oracles import Array, normalised, row_normalised, sharpened, softmax
 
 SETTINGS: dict[str, Any] = {
     "feature_scaling": "row",
-    "binary_features": False,
     "hidden": 6,
     "dropout": 0.0,
     "auxiliary_share": 0.5,
@@ -228,17 +227,3 @@ def test_equal_class_weights_change_nothing(community: Graph) -> None:
     weighted.load_state(plain.state())
     losses = [method.loss(6, Stream(0))[0].item() for method in (plain, weighted)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
-def test_binary_features_forget_how_much(community: Graph, storage: Any) -> None:
-    counted, binary = (
-        Graph.from_scipy(community.adjacency, storage(x), community.labels, split=community.split)
-        for x in (community.features, (community.features != 0).astype(float))
-    )
-    method, expected = prepared(counted, binary_features=True), prepared(binary)
-    torch.testing.assert_close(method.logits(), expected.logits())
-    torch.testing.assert_close(method.logits(counted), expected.logits(binary))
-    assert not torch.allclose(prepared(counted).logits(), expected.logits())
-    with pytest.raises(ConfigError, match="expected row or none with binary_features"):
-        make(binary_features=True, feature_scaling="standard")

@@ -16,6 +16,7 @@ from grand.classifier import Inputs, NodeClassifier
 from grand.perturb import entry_mask, masked
 from grand.propagation import Features, SparseMatrix
 from grand.randomness import Dropout, Stream
+from grand.scaling import KINDS
 from grand.strict import Config, choice, count, positive, weight
 from grand.training import Phase
 
@@ -28,7 +29,8 @@ class BaselineConfig(Config):
 
     Attributes
     ----------
-    feature_scaling : ``"row"``, ``"standard"`` or ``"none"``
+    feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
+        :class:`grand.scaling.FeatureScaling`
     learning_rate : of Adam, unless the baseline says otherwise
     weight_decay : coupled, on what :meth:`Baseline.decayed` returns
     stopping : as in :class:`grand.training.Stopping`; ``"never"`` runs every epoch, keeps the last
@@ -36,7 +38,7 @@ class BaselineConfig(Config):
     max_epochs : epochs at most; exactly this many where nothing can validate
     """
 
-    feature_scaling: str = choice("row", "standard", "none")
+    feature_scaling: str = choice(*KINDS)
     learning_rate: float = positive()
     weight_decay: float = weight()
     stopping: str = choice("loss", "loss-or-accuracy", "accuracy", "never")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grand.baselines.base import Baseline
+from grand.scaling import KINDS
 from grand.strict import Config, choice
 from grand.training import Outcome, Phase
 
@@ -13,7 +14,7 @@ from grand.training import Outcome, Phase
 class ClosedFormConfig(Config):
     """What every method in closed form is told."""
 
-    feature_scaling: str = choice("row", "standard", "none")
+    feature_scaling: str = choice(*KINDS)
 
 
 class ClosedForm(Baseline):

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -32,12 +31,11 @@ from grand.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_fea
 from grand.baselines.layers import Linear
 from grand.classifier import Inputs
 from grand.graph import Graph
-from grand.inputs import Matrix
 from grand.propagation import Features, SparseMatrix
 from grand.randomness import Stream
 from grand.scaling import FeatureScaling
 from grand.stopping import Stopping
-from grand.strict import Config, ConfigError, choice, count, flag, rate, temperature
+from grand.strict import Config, choice, count, rate, temperature
 from grand.training import Outcome, Phase
 
 PRETRAINING, M_STEP, E_STEP = "pretraining", "M-step", "E-step"
@@ -49,7 +47,6 @@ class GMNNConfig(BaselineConfig):
 
     Attributes
     ----------
-    binary_features : whether a feature is read as there (1) or not (0), whatever its value
     hidden : width of the hidden layer of both networks
     input_dropout, hidden_dropout : of both networks
     optimiser : ``"adam"`` or ``"rmsprop"``
@@ -58,7 +55,6 @@ class GMNNConfig(BaselineConfig):
     round_epochs : epochs of each step of a round; ``max_epochs`` are those of the pretraining
     """
 
-    binary_features: bool = flag(default=False)
     hidden: int = count()
     input_dropout: float = rate()
     hidden_dropout: float = rate()
@@ -66,14 +62,6 @@ class GMNNConfig(BaselineConfig):
     temperature: float = temperature()
     rounds: int = count()
     round_epochs: int = count()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.binary_features and self.feature_scaling == "standard":
-            raise ConfigError(
-                "binary_features with feature_scaling = 'standard', whose scales are those of the "
-                "values that are not read; use feature_scaling 'row' or 'none'"
-            )
 
 
 class GMNN(Baseline):
@@ -87,14 +75,6 @@ class GMNN(Baseline):
         """Make room for an annotation of every node, too."""
         self.num_nodes = graph.num_nodes
         super().build(scaling, graph)
-
-    def read(
-        self, adjacency: Matrix, features: Matrix, attachments: Matrix | None = None
-    ) -> Inputs:
-        """Turn a graph's matrices into what the method computes with."""
-        if self.config.binary_features:
-            features = (features != 0).astype(np.float32)
-        return super().read(adjacency, features, attachments)
 
     def make_network(self, num_features: int, num_classes: int) -> nn.ModuleDict:
         """Return q, p, and the annotations that one of them learns from, after the other's word."""

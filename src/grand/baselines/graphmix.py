@@ -38,11 +38,10 @@ from grand.baselines.base import Baseline, BaselineConfig, Parts, drop_features
 from grand.baselines.layers import Linear
 from grand.classifier import Inputs
 from grand.graph import Graph, Split
-from grand.inputs import Matrix
 from grand.objective import sharpen
 from grand.propagation import Features, SparseMatrix
 from grand.randomness import Stream
-from grand.strict import ConfigError, count, flag, positive, rate, share, temperature, weight
+from grand.strict import ConfigError, count, positive, rate, share, temperature, weight
 from grand.training import Phase
 
 
@@ -52,7 +51,6 @@ class GraphMixConfig(BaselineConfig):
 
     Attributes
     ----------
-    binary_features : whether all that counts of a feature is that it is not zero
     hidden : width of the hidden layer
     dropout : of the features
     auxiliary_share : probability that an epoch trains the fully-connected network
@@ -63,7 +61,6 @@ class GraphMixConfig(BaselineConfig):
     ramp_start, ramp_end : epochs between which that weight grows
     """
 
-    binary_features: bool = flag()
     hidden: int = count()
     dropout: float = rate()
     auxiliary_share: float = share()
@@ -80,11 +77,6 @@ class GraphMixConfig(BaselineConfig):
             raise ConfigError(
                 f"ramp_end = {self.ramp_end} comes before ramp_start = {self.ramp_start}; "
                 "expected a ramp that ends where it starts, or later"
-            )
-        if self.binary_features and self.feature_scaling == "standard":
-            raise ConfigError(
-                "feature_scaling = 'standard' would scale binary features by the deviations of the "
-                "original ones; expected row or none with binary_features"
             )
 
 
@@ -136,14 +128,6 @@ class GraphMix(Baseline):
         )
         network.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
         return network
-
-    def read(
-        self, adjacency: Matrix, features: Matrix, attachments: Matrix | None = None
-    ) -> Inputs:
-        """Turn a graph's matrices into what the method computes with."""
-        if self.config.binary_features:
-            features = (features != 0).astype(np.float32)
-        return super().read(adjacency, features, attachments)
 
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Find the nodes without a known label, and what those with one see."""

@@ -11,9 +11,8 @@ labelled nodes, at a rate that falls in steps.
 Widths are those the authors' group lasso has left; it is not repeated here. Deviations: batch
 normalisation uses running statistics at inference, so that a new node's logits do not depend on
 other new nodes, and has a learnt scale; the released code normalises by the statistics of whatever
-it is given, without a scale. It makes the features of Pubmed binary, which is left out. Among
-epochs of equal validation accuracy it keeps the one with the highest test accuracy; here the latest
-is kept, and the test labels stay unseen.
+it is given, without a scale. Among epochs of equal validation accuracy it keeps the one with the
+highest test accuracy; here the latest is kept, and the test labels stay unseen.
 """
 
 from __future__ import annotations
