@@ -2,14 +2,16 @@
 
 Hamilton, Ying and Leskovec, *Inductive Representation Learning on Large Graphs*, NeurIPS 2017. A
 layer maps a node's own row and the mean of its neighbours' rows, each with weights of its own, and
-adds the two; ReLU and dropout between layers. Trained on the cross-entropy of the labelled nodes.
+adds the two; between layers ReLU, rows scaled to unit length, and dropout. Trained on the
+cross-entropy of the labelled nodes.
 
 In training a node may listen to a few of its neighbours only, drawn without replacement for every
 layer and step; inference hears all. The mean counts neighbours, whatever the weights of their
 edges; an isolated node hears zeros.
 
-Deviations: batches are whole graphs, and rows are not scaled to unit length after each layer. The
-authors have no results on citation networks with few labels: settings are those of a GCN.
+Deviations: batches are whole graphs, and the last layer is the classifier, where the authors scale
+its rows too and classify them by one more. They have no results on citation networks with few
+labels: settings are those of a GCN.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch_geometric.nn import SAGEConv
 
 from grand.baselines.layered import Layered, LayeredConfig
@@ -59,6 +62,10 @@ class GraphSAGE(Layered):
     def make_layer(self, num_inputs: int, num_outputs: int) -> Aggregation:
         """Return one aggregator."""
         return Aggregation(num_inputs, num_outputs, self.config.neighbours)
+
+    def activated(self, x: torch.Tensor) -> torch.Tensor:
+        """Return rows of unit length."""
+        return F.normalize(torch.relu(x))
 
     def context(self, inputs: Inputs, stream: Stream | None) -> tuple[torch.Tensor]:
         """Return the edges."""

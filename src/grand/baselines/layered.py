@@ -39,6 +39,10 @@ class Layered(Baseline):
     def context(self, inputs: Inputs, stream: Stream | None) -> tuple[Any, ...]:
         """Return what layers need to know of the graph, after the features."""
 
+    def activated(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what a layer hands to the next, before dropout."""
+        return torch.relu(x)
+
     def make_network(self, num_features: int, num_classes: int) -> nn.ModuleList:
         """Return the layers."""
         inner = [self.config.hidden] * (self.config.layers - 1)
@@ -51,7 +55,7 @@ class Layered(Baseline):
         x: Features = drop_features(inputs.features, rate, stream)
         for number, layer in enumerate(self.network):
             if isinstance(x, torch.Tensor) and number:
-                x = drop(torch.relu(x), rate, stream, f"hidden {number}")
+                x = drop(self.activated(x), rate, stream, f"hidden {number}")
             x = layer(x, *context)
         assert isinstance(x, torch.Tensor)
         return x
