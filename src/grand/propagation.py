@@ -44,6 +44,11 @@ class SparseMatrix:
         matrix.sort_indices()
         return cls(_torch_csr(matrix, device), symmetric)
 
+    def to_scipy(self) -> sp.csr_array:
+        """Return the matrix as SciPy has it; on a CPU, in the same memory."""
+        parts = (self.values, self.forward.col_indices(), self.forward.crow_indices())
+        return sp.csr_array(tuple(part.cpu().numpy() for part in parts), shape=self.shape)
+
     @cached_property
     def backward(self) -> torch.Tensor:
         """The transpose as CSR, made when first asked for."""

@@ -59,7 +59,7 @@ class FastGCN(GCN):
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Work out ÂX of the nodes that a batch can come to, which may be few of a large graph."""
         super().prepare(graph, split, stream)
-        self.operator = _scipy(self.inputs.operator)
+        self.operator = self.inputs.operator.to_scipy()
         squares = self.operator.data.astype(np.float64) ** 2
         columns = self.operator.indices
         self.norms = np.sqrt(np.bincount(columns, squares, minlength=graph.num_nodes))
@@ -69,7 +69,7 @@ class FastGCN(GCN):
         self.place = np.full(graph.num_nodes, -1)
         self.place[reached] = np.arange(len(reached))
         features = self.inputs.features
-        held = _scipy(features) if isinstance(features, SparseMatrix) else features.cpu().numpy()
+        held = features.to_scipy() if isinstance(features, SparseMatrix) else features.cpu().numpy()
         self.propagated = self.operator[reached] @ held
         if sp.issparse(self.propagated):
             # Once, not for every batch.
@@ -155,10 +155,3 @@ def inclusion(sizes: np.ndarray, samples: int) -> np.ndarray:
             break
         open_ &= ~certain
     return chances
-
-
-def _scipy(matrix: SparseMatrix) -> sp.csr_array:
-    """Return a matrix as SciPy has it; on a CPU, in the same memory."""
-    csr = matrix.forward
-    parts = (csr.values(), csr.col_indices(), csr.crow_indices())
-    return sp.csr_array(tuple(part.cpu().numpy() for part in parts), shape=matrix.shape)

@@ -133,9 +133,9 @@ class GraphMix(Baseline):
         """Find the nodes without a known label, and what those with one see."""
         super().prepare(graph, split, stream)
         self.unlabelled = np.setdiff1d(np.arange(graph.num_nodes), split.train)
-        self.operator = _to_scipy(self.inputs.operator)
+        self.operator = self.inputs.operator.to_scipy()
         features = self.inputs.features
-        self.columns = _to_scipy(features) if isinstance(features, SparseMatrix) else features
+        self.columns = features.to_scipy() if isinstance(features, SparseMatrix) else features
         self.train_field = self.field(split.train)
 
     def features_of(self, rows: np.ndarray) -> Features:
@@ -243,9 +243,3 @@ def _heard(operator: sp.csr_array, rows: np.ndarray) -> tuple[sp.csr_array, np.n
     columns, places = np.unique(chosen.indices, return_inverse=True)
     shape = (len(rows), len(columns))
     return sp.csr_array((chosen.data, places, chosen.indptr), shape=shape), columns
-
-
-def _to_scipy(matrix: SparseMatrix) -> sp.csr_array:
-    forward = matrix.forward.cpu()
-    parts = (forward.values(), forward.col_indices(), forward.crow_indices())
-    return sp.csr_array(tuple(part.numpy() for part in parts), shape=matrix.shape)
