@@ -59,6 +59,13 @@ def test_paper_and_official_differ_in_what_is_known_to_differ() -> None:
             assert keys == values
 
 
+def test_tuned_changes_only_which_epoch_is_kept_on_pubmed() -> None:
+    for dataset in DATASETS:
+        tuned, official = preset("tuned", dataset)[1], preset("official", dataset)[1]
+        changes = {"stopping": "accuracy"} if dataset == "pubmed" else {}
+        assert tuned == official.replace(**changes)
+
+
 def test_fast_commutes_on_every_dataset_and_changes_only_what_it_must() -> None:
     places = {"input_dropout_on", "input_norm"}
     retuned = {"input_dropout", "hidden_dropout", "consistency_weight"}

@@ -36,7 +36,7 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="official, fast, paper or default; of a baseline, official or default. Without "
+            help="official, tuned, fast, paper or default; of a baseline, official or default. Without "
             "it: official where the dataset has one, else default."
         ),
     ] = None,
