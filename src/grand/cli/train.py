@@ -36,8 +36,8 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="official, tuned, fast, paper or default; of a baseline, official or default. Without "
-            "it: official where the dataset has one, else default."
+            help="official, tuned, fast, paper or default; of a baseline, official or default. "
+            "Without it: official where the dataset has one, else default."
         ),
     ] = None,
     seed: Annotated[
