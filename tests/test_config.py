@@ -80,10 +80,11 @@ def test_fast_commutes_on_every_dataset_and_changes_only_what_it_must() -> None:
 def test_every_preset_in_the_file_loads_and_is_listed() -> None:
     text = resources.files("grand").joinpath("presets.yaml").read_text(encoding="utf-8")
     table = yaml.safe_load(text)
-    assert set(table) == {"datasets", "fidelities", "adjustments", "default"}
-    assert set(table["adjustments"]) <= set(table["fidelities"])
-    for adjusted in table["adjustments"].values():
-        assert set(adjusted) <= set(table["datasets"])
+    assert set(table) == {"datasets", "fidelities", "adjustments", "variants", "default"}
+    for part in ("adjustments", "variants"):
+        assert set(table[part]) <= set(table["fidelities"])
+        for adjusted in table[part].values():
+            assert set(adjusted) <= set(table["datasets"])
     assert preset_names() == [*table["fidelities"], "default"]
     for name in table["fidelities"]:
         for dataset in table["datasets"]:

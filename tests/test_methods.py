@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from grand.config import preset
 from grand.graph import Graph
@@ -41,6 +43,24 @@ def test_a_variant_changes_what_it_says_and_nothing_else(
     choice = make_method(name, dataset, fidelity)
     assert choice.preset == fidelity
     assert choice.config == preset(fidelity, dataset)[1].as_dict() | DESCRIBED[name]
+
+
+@pytest.mark.parametrize("name", GRAND_VARIANTS)
+def test_tuned_gives_rates_of_its_own_to_attention_on_pubmed_alone(name: str) -> None:
+    for dataset in ("cora", "citeseer", "pubmed"):
+        own = {"learning_rate": 0.01, "hidden_dropout": 0.6}
+        expected = preset("tuned", dataset)[1].as_dict() | DESCRIBED[name]
+        if (name, dataset) == ("grand-gat", "pubmed"):
+            assert expected | own != expected
+            expected |= own
+        assert make_method(name, dataset, "tuned").config == expected
+
+
+def test_rates_of_a_variant_are_for_variants_that_exist() -> None:
+    text = resources.files("grand").joinpath("presets.yaml").read_text(encoding="utf-8")
+    for datasets in yaml.safe_load(text)["variants"].values():
+        for variants in datasets.values():
+            assert set(variants) <= set(GRAND_VARIANTS)
 
 
 @pytest.mark.parametrize("name", GRAND_VARIANTS)

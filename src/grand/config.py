@@ -105,10 +105,11 @@ class GrandConfig(Config):
             )
 
 
-def preset(name: str | None, dataset: str) -> tuple[str, GrandConfig]:
+def preset(name: str | None, dataset: str, variant: str = "grand") -> tuple[str, GrandConfig]:
     """Return the preset of a dataset, and its name.
 
-    Without a name: ``official`` where the dataset has one, else ``default``.
+    Without a name: ``official`` where the dataset has one, else ``default``. A variant may have
+    rates of its own; what defines it is in :mod:`grand.methods`.
 
     Examples
     --------
@@ -128,8 +129,9 @@ def preset(name: str | None, dataset: str) -> tuple[str, GrandConfig]:
             f"preset {name!r} exists for {', '.join(table['datasets'])}, not for {dataset!r}; "
             f"use preset {DEFAULT!r}"
         )
-    adjusted = table["adjustments"].get(name, {}).get(dataset, {})
-    values = table["datasets"][dataset] | table["fidelities"][name] | adjusted
+    values = table["datasets"][dataset] | table["fidelities"][name]
+    values |= table["adjustments"].get(name, {}).get(dataset, {})
+    values |= table["variants"].get(name, {}).get(dataset, {}).get(variant, {})
     return name, GrandConfig.from_dict(values)
 
 

@@ -91,7 +91,7 @@ def configuration(name: str, dataset: str, preset_name: str | None = None) -> tu
     """Return a preset of a method for a dataset, and the preset's name."""
     if method_type(name) is not Grand:
         return baseline_preset(name, preset_name, dataset)
-    used, config = preset(preset_name, dataset)
+    used, config = preset(preset_name, dataset, name)
     return used, config.replace(**GRAND_VARIANTS[name])
 
 
