@@ -1,6 +1,10 @@
-"""Baselines on real data: one seed on Cora comes close to what is published."""
+"""Baselines on real data: one seed on Cora lies where `table1` found the others to lie."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,26 +14,7 @@ from grand.graph import Graph
 from grand.methods import make_method
 from grand.runs import measure, perform
 
-# Table 1 of the GRAND paper; features, edges and propagation alone as measured here before.
-PUBLISHED = {
-    "gcn": 81.5,
-    "gat": 83.0,
-    "appnp": 83.8,
-    "graphunet": 84.4,
-    "sgc": 81.0,
-    "mixhop": 81.9,
-    "gmnn": 83.7,
-    "graphnas": 84.2,
-    "graphsage": 78.9,
-    "fastgcn": 81.4,
-    "vbat": 83.6,
-    "g3nn": 82.5,
-    "graphmix": 83.9,
-    "dropedge": 82.8,
-    "label-propagation": 71.5,
-    "mlp": 57.5,
-    "logistic": 81.0,
-}
+RESULTS = Path(__file__).parents[2] / "results/table1/results.json"
 QUICK = ("gcn", "sgc", "gmnn", "fastgcn")
 
 
@@ -38,16 +23,21 @@ def cora() -> Graph:
     return load_dataset("cora")
 
 
-def test_every_baseline_has_a_figure() -> None:
-    assert set(PUBLISHED) == set(BASELINES)
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    return {row["method"]: row for row in rows if row["dataset"] == "cora"}
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in PUBLISHED],
+    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in BASELINES],
 )
-def test_one_seed_on_cora(name: str, cora: Graph) -> None:
-    method = make_method(name, "cora").method
-    accuracy = 100 * measure(cora, *perform(method, cora, seed=0))["test_accuracy"]
-    # Seeds differ by about a point, and means over seeds may by 1.5.
-    assert abs(accuracy - PUBLISHED[name]) < 4.0
+def test_one_seed_on_cora(name: str, cora: Graph, measured: dict[str, Any]) -> None:
+    choice = make_method(name, "cora")
+    cell = measured[name]
+    assert choice.preset == cell["preset"]
+    accuracy = 100 * measure(cora, *perform(choice.method, cora, seed=0))["test_accuracy"]
+    # On another machine, sums are rounded otherwise and a seed is as good as new: it may lie four
+    # standard deviations off, of which ten seeds give a rough idea, and half a point.
+    assert abs(accuracy - cell["mean"]) < 0.5 + 4.0 * (cell["std"] or 0.0)
