@@ -26,6 +26,7 @@ from report_folder import (
 from report_page import Page
 
 from grand.experiments.report import write_report
+from grand.experiments.report.cells import POINTS, curve_of
 from grand.experiments.store import Store
 from grand.strict import ConfigError
 
@@ -367,6 +368,7 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
 from grand.experiments.report import write_report
+from grand.experiments.report.cells import POINTS, curve_of
 write_report(Path({str(tmp_path)!r}))
 """
     environment = os.environ | {"PYTHONHASHSEED": "3"}
@@ -378,3 +380,17 @@ def test_without_results_one_is_told_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"grand reproduce EXPERIMENT --out {tmp_path}"):
         write_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("best", [1, 3, 402, 650])
+def test_a_curve_goes_on_from_phase_to_phase_and_through_the_kept_epoch(best: int) -> None:
+    """GMNN's history counts epochs anew in each of its phases; its kept epoch counts them all."""
+    epochs = np.concatenate([np.arange(1, 401), np.arange(1, 251)]).astype(float)
+    losses = np.linspace(1.0, 0.0, len(epochs))
+    history = {"epoch": epochs, "val_loss": losses, "val_accuracy": 1.0 - losses}
+    curve = curve_of(history, best)
+    assert curve is not None
+    assert (np.diff(curve.epoch) > 0).all()
+    assert curve.epoch[[0, -1]].tolist() == [1, 650]
+    assert curve.loss[curve.epoch == best].tolist() == [losses[best - 1]]
+    assert len(curve.epoch) <= POINTS + 1

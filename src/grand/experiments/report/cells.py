@@ -133,7 +133,7 @@ def _add(cell: Cell, record: Record, history: dict[str, np.ndarray] | None) -> N
     metrics = record.metrics
     if metrics.get("test_accuracy") is not None:
         cell.accuracies.append(100 * metrics["test_accuracy"])
-    curve = None if history is None else _curve(history, metrics["best_epoch"])
+    curve = None if history is None else curve_of(history, metrics["best_epoch"])
     if curve is None:
         cell.lacking["history"].append(name)
     elif len(cell.curves) < CURVES:
@@ -153,18 +153,19 @@ def _name(record: Record) -> str:
     return f"seed {trial.seed}" + (f" of split {trial.split_seed}" if trial.split_seed else "")
 
 
-def _curve(history: dict[str, np.ndarray], best_epoch: int) -> Curve | None:
+def curve_of(history: dict[str, np.ndarray], best_epoch: int) -> Curve | None:
     """Return a thinned curve; None where nothing was validated."""
     if not all(
         np.isfinite(history.get(name, np.nan)).any() for name in ("val_loss", "val_accuracy")
     ):
         return None
+    # Counted over all phases, as the best one is; the history counts anew in each.
     epochs = len(history["epoch"])
     kept = np.unique(np.linspace(0, epochs - 1, min(epochs, POINTS)).round().astype(int))
     # The epoch whose weights were kept is marked on the line, so the line has to pass through it.
-    kept = np.union1d(kept, np.flatnonzero(history["epoch"] == best_epoch))
+    kept = np.union1d(kept, [best_epoch - 1])
     return Curve(
-        history["epoch"][kept],
+        kept + 1,
         history["val_loss"][kept].astype(float),
         100 * history["val_accuracy"][kept].astype(float),
         best_epoch,
