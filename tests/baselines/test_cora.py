@@ -29,6 +29,10 @@ def measured() -> dict[str, Any]:
     return {row["method"]: row for row in rows if row["dataset"] == "cora"}
 
 
+def test_every_baseline_has_a_figure(measured: dict[str, Any]) -> None:
+    assert set(BASELINES) <= set(measured)
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in BASELINES],

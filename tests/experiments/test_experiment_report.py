@@ -368,7 +368,6 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
 from grand.experiments.report import write_report
-from grand.experiments.report.cells import POINTS, curve_of
 write_report(Path({str(tmp_path)!r}))
 """
     environment = os.environ | {"PYTHONHASHSEED": "3"}
