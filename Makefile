@@ -17,7 +17,7 @@ help:
 
 demo: $(VENV)/installed
 	@rm -rf runs/demo
-	@$(BIN)/grand train digits --out runs/demo
+	@$(BIN)/dropnode train digits --out runs/demo
 
 # One thread a process: tests side by side beat threads side by side on graphs this small.
 test: $(VENV)/installed-dev
@@ -32,8 +32,8 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 figures: $(VENV)/installed
-	$(BIN)/grand reproduce presets --out results/presets
-	$(BIN)/python benchmarks/digits.py
+	$(BIN)/dropnode reproduce presets --out results/presets
+	$(BIN)/python studies/digits.py
 
 clean:
 	rm -rf $(VENV) runs/demo

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from grand.config import GrandConfig
-from grand.graph import Graph, Split
+from dropnode.graph import Graph, Split
+from dropnode.methods.grand.config import GrandConfig
 
 # The same examples on every machine, and no deadline: a shared core is not a failure.
 settings.register_profile("grand", deadline=None, max_examples=60, derandomize=True)

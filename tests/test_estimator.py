@@ -23,16 +23,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from grand.config import GrandConfig, preset
-from grand.data.splits import per_class_split
-from grand.estimator import UNVALIDATED_EPOCHS, GrandClassifier
-from grand.graph import Graph
-from grand.inputs import GraphError
-from grand.method import Grand
-from grand.neighbours import nearest_neighbour_graph
-from grand.saving import save_model
-from grand.strict import ConfigError
-from grand.training import train
+from dropnode.data.splits import per_class_split
+from dropnode.errors import ConfigError, GraphError
+from dropnode.estimator import UNVALIDATED_EPOCHS, GrandClassifier
+from dropnode.graph import Graph
+from dropnode.graph.neighbours import nearest_neighbour_graph
+from dropnode.methods.grand.config import GrandConfig, preset
+from dropnode.methods.grand.model import Grand
+from dropnode.saving import save_model
+from dropnode.training import train
 
 IMPOSSIBLE = {
     "check_classifiers_classes": "it trains on the classes -1 and 1, but -1 marks an unlabelled "

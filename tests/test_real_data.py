@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from grand.data import DataError, load_dataset
-from grand.graph import Graph
-from grand.runs import Request, run
+from dropnode.data import load_dataset
+from dropnode.errors import DataError
+from dropnode.experiments.run import Request, run
+from dropnode.graph import Graph
 
 
 def graph_or_skip(name: str) -> Graph:
@@ -55,7 +56,7 @@ def test_sparse_features_stay_sparse_on_coauthor_physics() -> None:
     graph_or_skip("coauthor-physics")
     program = """
 import json, resource
-from grand.runs import Request, run
+from dropnode.experiments.run import Request, run
 result = run(Request("coauthor-physics", preset="default", changes={"max_epochs": 8}))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps({"peak": peak, **result}))

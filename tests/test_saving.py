@@ -11,13 +11,14 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-import grand.saving
-from grand.config import GrandConfig
-from grand.graph import Graph, Split
-from grand.method import Grand
-from grand.saving import ModelError, load_model, save_model
-from grand.scaling import KINDS
-from grand.training import train
+import dropnode.saving
+from dropnode.errors import ModelError
+from dropnode.graph import Graph, Split
+from dropnode.methods.grand.config import GrandConfig
+from dropnode.methods.grand.model import Grand
+from dropnode.ops.scaling import KINDS
+from dropnode.saving import load_model, save_model
+from dropnode.training import train
 
 FILES = ("model.json", "weights.safetensors", "graph.safetensors")
 
@@ -157,7 +158,7 @@ def test_provenance_extra_and_versions_are_kept(
     assert (loaded.provenance, loaded.extra) == (story, more)
     written = json.loads((tmp_path / "model.json").read_text())
     assert written["versions"]["torch"] == torch.__version__.partition("+")[0]
-    assert set(written["versions"]) == {"grand", "torch", "numpy", "python"}
+    assert set(written["versions"]) == {"dropnode", "torch", "numpy", "python"}
 
 
 def test_a_model_is_replaced_by_saving_again(saved: Path, community: Graph, configure: Any) -> None:
@@ -176,7 +177,7 @@ def test_a_save_that_is_cut_short_is_never_a_mix(
     """The disk fills up after some of the three files were written over an older model."""
     before = load_model(saved).method.logits()
     other = trained(community.with_split(Split([0, 8, 16], [], [])), configure(), seed=5)
-    write, written = grand.saving.write_bytes, []
+    write, written = dropnode.saving.write_bytes, []
 
     def failing(path: Path, data: bytes) -> None:
         if len(written) == finished:
@@ -184,7 +185,7 @@ def test_a_save_that_is_cut_short_is_never_a_mix(
         write(path, data)
         written.append(path)
 
-    monkeypatch.setattr(grand.saving, "write_bytes", failing)
+    monkeypatch.setattr(dropnode.saving, "write_bytes", failing)
     with pytest.raises(OSError, match="No space left"):
         save_model(saved, other, community.with_split(None))
 

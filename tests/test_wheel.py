@@ -22,16 +22,16 @@ def test_the_wheel_works_without_the_source_tree(tmp_path: Path) -> None:
     spec.write_text(
         "title: t\ndatasets: [digits]\nseeds: 1\nset: {max_epochs: 2}\nrows: [{method: grand}]\n"
     )
-    specs = sorted(path.stem for path in (ROOT / "src/grand/experiments/specs").iterdir())
+    specs = sorted(path.stem for path in (ROOT / "src/dropnode/experiments/specs").iterdir())
     program = f"""
 import sys
 sys.path.insert(0, {str(site)!r})
-import grand, grand.cli
-assert grand.__file__.startswith({str(site)!r}), grand.__file__
-from grand.experiments.spec import load_spec, spec_names
+import dropnode, dropnode.cli
+assert dropnode.__file__.startswith({str(site)!r}), dropnode.__file__
+from dropnode.experiments.spec import load_spec, spec_names
 assert [load_spec(name).name for name in spec_names()] == {specs}
-assert grand.cli._run(["reproduce", {str(spec)!r}, "--out", {str(tmp_path / "out")!r}]) == 0
-sys.exit(grand.cli._run(
+assert dropnode.cli._run(["reproduce", {str(spec)!r}, "--out", {str(tmp_path / "out")!r}]) == 0
+sys.exit(dropnode.cli._run(
     ["train", "digits", "--json", "--set", "max_epochs=5", "--out", {str(tmp_path / "run")!r}]
 ))
 """
@@ -46,4 +46,4 @@ sys.exit(grand.cli._run(
     assert finished.returncode == 0, finished.stderr
     assert json.loads(finished.stdout.splitlines()[-1])["epochs"] == 5
     assert "<table" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert (site / "grand" / "py.typed").exists()
+    assert (site / "dropnode" / "py.typed").exists()

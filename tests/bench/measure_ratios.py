@@ -11,8 +11,8 @@ import time
 
 import torch
 
-from grand.bench.epochs import time_epochs
-from grand.data import load_dataset
+from dropnode.bench.epochs import time_epochs
+from dropnode.data import load_dataset
 
 PATHS = ("exact", "fast")
 

@@ -11,12 +11,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from grand.bench.naive import NaiveGrand
-from grand.config import GrandConfig
-from grand.graph import Graph
-from grand.method import Grand
-from grand.randomness import Stream, keep_mask
-from grand.training import Method, train
+from dropnode.bench.naive import NaiveGrand
+from dropnode.graph import Graph
+from dropnode.methods.grand.config import GrandConfig
+from dropnode.methods.grand.model import Grand
+from dropnode.ops.randomness import Stream, keep_mask
+from dropnode.training import Method, train
 
 Configure = Callable[..., GrandConfig]
 STREAM = Stream(21).at("phase", 0, "epoch", 1, "batch", 0)

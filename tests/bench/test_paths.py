@@ -7,14 +7,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from grand.bench import epochs
-from grand.bench.pyg import PygTraining
-from grand.bench.throughput import product
-from grand.config import GrandConfig
-from grand.data import DataError, load_dataset
-from grand.graph import Graph
-from grand.method import Grand
-from grand.training import train
+from dropnode.bench import epochs
+from dropnode.bench.pyg import PygTraining
+from dropnode.bench.throughput import product
+from dropnode.data import load_dataset
+from dropnode.errors import DataError
+from dropnode.graph import Graph
+from dropnode.methods.grand.config import GrandConfig
+from dropnode.methods.grand.model import Grand
+from dropnode.training import train
 
 Configure = Callable[..., GrandConfig]
 

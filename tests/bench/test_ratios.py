@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from grand.data import DataError, load_dataset
+from dropnode.data import load_dataset
+from dropnode.errors import DataError
 
 HERE = Path(__file__).parent
 REFERENCE: dict[str, dict[str, float]] = {

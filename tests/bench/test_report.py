@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grand import cli
-from grand.bench import scaling, suite
-from grand.bench.picture import save_picture
-from grand.bench.report import print_report
-from grand.bench.scaling import exponent
+from dropnode import cli
+from dropnode.bench import scaling, suite
+from dropnode.bench.picture import save_picture
+from dropnode.bench.report import print_report
+from dropnode.bench.scaling import exponent
 
 
 def grand(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -170,12 +170,12 @@ def test_an_unknown_part_is_one_line_and_exit_2(
 def test_a_missing_dataset_is_one_line_and_nothing_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from grand.data import DataError
+    from dropnode.errors import DataError
 
     def missing(name: str) -> None:
         raise DataError(f"no {name} here; give it another place")
 
-    monkeypatch.setattr("grand.bench.epochs.load_dataset", missing)
+    monkeypatch.setattr("dropnode.bench.epochs.load_dataset", missing)
     code, printed, errors = grand("bench", "--only", "epoch", "--out", str(tmp_path), capsys=capsys)
     assert (code, printed) == (1, "")
     assert errors.strip() == "grand: no cora here; give it another place"

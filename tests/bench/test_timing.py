@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grand.bench.timing import Spread, Timings, alternate
+from dropnode.bench.timing import Spread, Timings, alternate
 
 
 class Clock:

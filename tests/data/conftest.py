@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from grand.data import DataError, load_dataset
-from grand.graph import Graph
+from dropnode.data import load_dataset
+from dropnode.errors import DataError
+from dropnode.graph import Graph
 
-MIRROR = os.environ.get("GRAND_MIRROR")
+MIRROR = os.environ.get("DROPNODE_MIRROR")
 
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the user's own cache or mirror; return the empty cache."""
-    monkeypatch.delenv("GRAND_MIRROR", raising=False)
-    monkeypatch.setenv("GRAND_DATA", str(tmp_path / "cache"))
+    monkeypatch.delenv("DROPNODE_MIRROR", raising=False)
+    monkeypatch.setenv("DROPNODE_DATA", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -27,7 +28,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def mirror() -> Path:
     """Return the folder that holds published files."""
     if not MIRROR:
-        pytest.skip("GRAND_MIRROR is not set: no local copies of the published files")
+        pytest.skip("DROPNODE_MIRROR is not set: no local copies of the published files")
     return Path(MIRROR)
 
 
@@ -39,11 +40,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Graph
     @cache
     def load(name: str) -> Graph:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("GRAND_DATA", str(folder))
+            patch.setenv("DROPNODE_DATA", str(folder))
             if MIRROR:
-                patch.setenv("GRAND_MIRROR", MIRROR)
+                patch.setenv("DROPNODE_MIRROR", MIRROR)
             elif name not in ("cora", "citeseer", "pubmed"):
-                pytest.skip(f"GRAND_MIRROR is not set, and {name} is on no package index")
+                pytest.skip(f"DROPNODE_MIRROR is not set, and {name} is on no package index")
             try:
                 return load_dataset(name)
             except DataError as error:

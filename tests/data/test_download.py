@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from faulty_server import FaultyServer, serving
 
-from grand.data import download as module
-from grand.data.download import download
-from grand.data.errors import DataError
+from dropnode.data import download as module
+from dropnode.data.download import download
+from dropnode.errors import DataError
 
 CONTENT = random.Random(0).randbytes(400_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -116,7 +116,7 @@ def test_an_unreachable_server_is_named(target: Path) -> None:
 def fetching(url: str, target: Path, count: int) -> list[subprocess.Popen[bytes]]:
     """Start processes that download at the same moment."""
     program = (
-        "import sys; from pathlib import Path; from grand.data.download import download; "
+        "import sys; from pathlib import Path; from dropnode.data.download import download; "
         "print('ready', flush=True); input(); "
         "download(sys.argv[1], Path(sys.argv[2]), sys.argv[3])"
     )

@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 import yaml
 
-from grand import data
-from grand.data import (
+from dropnode import data
+from dropnode.data import (
     GENERATORS,
     READERS,
-    DataError,
     check_sizes,
     dataset_names,
     describe,
     fetch,
     load_dataset,
 )
-from grand.data.catalogue import Sizes, catalogue, find, parse
-from grand.graph import Graph
+from dropnode.data.catalogue import Sizes, catalogue, find, parse
+from dropnode.errors import DataError
+from dropnode.graph import Graph
 
 
 def test_digits_need_no_file_and_no_network(isolated: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_description_says_where_the_files_are(
     mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert describe("cora")["available"] == "download"
-    monkeypatch.setenv("GRAND_MIRROR", str(mirror))
+    monkeypatch.setenv("DROPNODE_MIRROR", str(mirror))
     description = fetch("cora")
     assert description["available"] == "mirror"
     assert description["location"] == str(mirror / "planetoid")
@@ -121,7 +121,7 @@ def test_a_sound_file_of_the_wrong_dataset_is_caught_by_its_checksum(
     assert not (isolated / "shchur" / "cora_full.npz").exists()
 
 
-TEXT = resources.files("grand.data").joinpath("catalogue.yaml").read_text("utf-8")
+TEXT = resources.files("dropnode.data").joinpath("catalogue.yaml").read_text("utf-8")
 
 
 def test_the_catalogue_is_sound() -> None:
@@ -181,7 +181,8 @@ def test_an_unknown_split_in_the_catalogue_is_an_error() -> None:
 
 def test_looking_at_the_catalogue_does_not_import_the_heavy_libraries() -> None:
     program = (
-        "import sys, grand.data; [grand.data.describe(n) for n in grand.data.dataset_names()]; "
+        "import sys; from dropnode.data import dataset_names, describe; "
+        "[describe(name) for name in dataset_names()]; "
         "print([m for m in ('torch', 'sklearn') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

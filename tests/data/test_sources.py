@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from faulty_server import FaultyServer, serving
 
-from grand.data import load_dataset
-from grand.data.catalogue import Entry, Package, PerClass, find
-from grand.data.errors import DataError
-from grand.data.sources import cache_folder, obtain, whereabouts
-from grand.graph import Graph
+from dropnode.data import load_dataset
+from dropnode.data.catalogue import Entry, Package, PerClass, find
+from dropnode.data.sources import cache_folder, obtain, whereabouts
+from dropnode.errors import DataError
+from dropnode.graph import Graph
 
 FILES = {"a.bin": b"alpha" * 100, "b.bin": b"beta" * 100}
 SHA256 = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
@@ -77,7 +77,7 @@ def test_a_mirror_is_used_in_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(tmp_path / "mirror")
-    monkeypatch.setenv("GRAND_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.setenv("DROPNODE_MIRROR", str(tmp_path / "mirror"))
     assert whereabouts(entry) == ("mirror", tmp_path / "mirror" / "toys")
     assert obtain(entry) == {name: tmp_path / "mirror" / "toys" / name for name in FILES}
     assert server.requests == []
@@ -117,7 +117,7 @@ def test_a_damaged_mirror_file_is_left_alone_and_not_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fill(tmp_path / "mirror", FILES | {"b.bin": b"rotten"})
-    monkeypatch.setenv("GRAND_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.setenv("DROPNODE_MIRROR", str(tmp_path / "mirror"))
     found = obtain(entry)
     assert contents(found) == FILES
     assert found["a.bin"] == tmp_path / "mirror" / "toys" / "a.bin"
@@ -161,12 +161,12 @@ def test_when_all_fails_every_source_and_the_cure_are_named(
     message = str(caught.value)
     lines = [line.removeprefix("  - ") for line in message.splitlines() if line.startswith("  - ")]
     assert lines[0] == f"cache: {isolated / 'toys'} lacks a.bin, b.bin"
-    assert lines[1] == "mirror: GRAND_MIRROR is not set"
+    assert lines[1] == "mirror: DROPNODE_MIRROR is not set"
     assert lines[2] == f"{server.url}/a.bin: HTTP 404 Not Found"
     assert lines[3].startswith("package index (no-such-package==1.0): ERROR: ")
     assert len(lines) == 4
     assert message.endswith(f"or put a.bin, b.bin into {isolated / 'toys'}")
-    assert "GRAND_MIRROR" in message.splitlines()[-1]
+    assert "DROPNODE_MIRROR" in message.splitlines()[-1]
 
 
 def test_an_unwritable_cache_is_named_with_the_cure(
@@ -174,11 +174,13 @@ def test_an_unwritable_cache_is_named_with_the_cure(
 ) -> None:
     # A file where a folder should be: no one, not even root, can write below it.
     (tmp_path / "file").touch()
-    monkeypatch.setenv("GRAND_DATA", str(tmp_path / "file" / "cache"))
-    with pytest.raises(DataError, match=r"cannot be written \(Not a directory\); set GRAND_DATA"):
+    monkeypatch.setenv("DROPNODE_DATA", str(tmp_path / "file" / "cache"))
+    with pytest.raises(
+        DataError, match=r"cannot be written \(Not a directory\); set DROPNODE_DATA"
+    ):
         obtain(entry)
     fill(tmp_path / "mirror")
-    monkeypatch.setenv("GRAND_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.setenv("DROPNODE_MIRROR", str(tmp_path / "mirror"))
     assert contents(obtain(entry)) == FILES
 
 
@@ -202,7 +204,7 @@ def test_a_file_without_a_known_checksum_is_accepted_and_its_checksum_told(
         ("darwin", {"HOME": "/Users/ann"}, "/Users/ann/Library/Caches/grand"),
         ("win32", {"LOCALAPPDATA": "/C/Local"}, "/C/Local/grand/Cache"),
         ("win32", {"HOME": "/C/ann"}, "/C/ann/AppData/Local/grand/Cache"),
-        ("linux", {"HOME": "/home/ann", "GRAND_DATA": "~/data"}, "/home/ann/data"),
+        ("linux", {"HOME": "/home/ann", "DROPNODE_DATA": "~/data"}, "/home/ann/data"),
     ],
 )
 def test_the_default_cache_is_where_the_platform_keeps_caches(
@@ -211,7 +213,7 @@ def test_the_default_cache_is_where_the_platform_keeps_caches(
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("GRAND_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+    for name in ("DROPNODE_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.data.splits import (
+from dropnode.data.splits import (
     label_rate_split,
     per_class_split,
     public_split,
     stratified_holdout,
 )
-from grand.graph import GraphError, Split
+from dropnode.errors import GraphError
+from dropnode.graph import Split
 
 seeds = st.integers(0, 2**32 - 1)
 

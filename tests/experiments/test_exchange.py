@@ -16,10 +16,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from grand.experiments.exchange import COLUMNS, FORMATS, export_trials, import_trials
-from grand.experiments.store import Record, Store
-from grand.experiments.trials import Trial
-from grand.strict import ConfigError
+from dropnode.errors import ConfigError
+from dropnode.experiments.exchange import COLUMNS, FORMATS, export_trials, import_trials
+from dropnode.experiments.store import Record, Store
+from dropnode.experiments.trials import Trial
 
 ODD = [
     "",

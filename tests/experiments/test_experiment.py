@@ -20,15 +20,15 @@ from typing import Any
 
 import pytest
 
-from grand.experiments import experiment
-from grand.experiments.engines import Failure
-from grand.experiments.experiment import Part, report, reproduce
-from grand.experiments.runner import Cell
-from grand.experiments.spec import Spec, parse_spec
-from grand.experiments.store import OneDriver, Record, Store
-from grand.experiments.trials import Data, Finished, Trial, now, run_trial
-from grand.runs import Request, run
-from grand.strict import ConfigError
+from dropnode.engines.local import Failure
+from dropnode.errors import ConfigError
+from dropnode.experiments import experiment
+from dropnode.experiments.experiment import Part, report, reproduce
+from dropnode.experiments.run import Request, run
+from dropnode.experiments.runner import Cell
+from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.store import OneDriver, Record, Store
+from dropnode.experiments.trials import Data, Finished, Trial, now, run_trial
 
 ROWS = """
 title: Two tiny rows
@@ -150,10 +150,10 @@ def row(results: dict[str, Any], method: str) -> dict[str, Any]:
 
 
 def test_all_is_run_and_summed_up_right(tmp_path: Path) -> None:
-    results = reproduce(spec(), tmp_path, in_this_process, command="grand reproduce tiny.yaml")
+    results = reproduce(spec(), tmp_path, in_this_process, command="dropnode reproduce tiny.yaml")
     assert [results.pop(key) for key in ("interrupted", "failed", "missing")] == [False, 0, 0]
     assert json.loads((tmp_path / "results.json").read_text()) == results
-    assert results["command"] == "grand reproduce tiny.yaml"
+    assert results["command"] == "dropnode reproduce tiny.yaml"
     changes = {"max_epochs": 5, "hidden": 8, "order": 2}
     means = {}
     for method in ("grand", "grand-no-cr"):
@@ -387,7 +387,7 @@ def test_a_spec_that_cannot_be_run_is_an_error_before_anything_is(tmp_path: Path
 def test_report_sums_up_anew_what_is_there(tmp_path: Path) -> None:
     part = Part(methods=("grand",), seeds=2)
     score = lambda trial: (trial.seed / 10, 0.5)  # noqa: E731
-    results = reproduce(spec(), tmp_path, Engine(score), part=part, command="grand reproduce x")
+    results = reproduce(spec(), tmp_path, Engine(score), part=part, command="dropnode reproduce x")
     for name in ("results.json", "results.csv", "results.md", "results.tex"):
         (tmp_path / name).unlink()
     assert report(tmp_path) == tmp_path / "report.html"
@@ -548,10 +548,10 @@ def test_a_driver_killed_ten_times_loses_no_trial_and_runs_none_twice(tmp_path: 
 
 
 class Driver:
-    """``grand reproduce`` in a session of its own, whose processes can be told."""
+    """``dropnode reproduce`` in a session of its own, whose processes can be told."""
 
     def __init__(self, text: Path, out: Path, scratch: Path) -> None:
-        command = [sys.executable, "-m", "grand", "reproduce", str(text), "--out", str(out)]
+        command = [sys.executable, "-m", "dropnode", "reproduce", str(text), "--out", str(out)]
         self.process = subprocess.Popen(
             [*command, "--jobs", "2"],
             stdout=subprocess.DEVNULL,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grand.experiments.engines import Failure
-from grand.experiments.live import LiveTable
-from grand.experiments.runner import Cell, run_cells
-from grand.experiments.store import Record, Store
-from grand.experiments.trials import Data, Finished, Trial
+from dropnode.engines.local import Failure
+from dropnode.experiments.live import LiveTable
+from dropnode.experiments.runner import Cell, run_cells
+from dropnode.experiments.store import Record, Store
+from dropnode.experiments.trials import Data, Finished, Trial
 
 FINISHED = "2026-11-16T02:10:00+00:00"
 
@@ -42,7 +42,7 @@ def stored(*records: Record) -> dict[str, Record]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, which goes on when a test says so."""
     now = [1000.0]
-    monkeypatch.setattr("grand.experiments.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dropnode.experiments.live.time.monotonic", lambda: now[0])
     return now
 
 

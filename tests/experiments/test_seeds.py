@@ -21,15 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from grand import cli
-from grand.experiments.engines import cores
-from grand.experiments.seeds import run_seeds
-from grand.experiments.statistics import summarise
-from grand.experiments.tables import print_failures, print_seeds
-from grand.files import write_json
-from grand.progress import SeedsBar
-from grand.runs import Request
-from grand.strict import ConfigError
+from dropnode import cli
+from dropnode.cli.seeds import print_failures, print_seeds
+from dropnode.engines.local import cores
+from dropnode.errors import ConfigError
+from dropnode.experiments.run import Request
+from dropnode.experiments.seeds import run_seeds
+from dropnode.experiments.statistics import summarise
+from dropnode.files import write_json
+from dropnode.training.progress import SeedsBar
 
 QUICK = {"max_epochs": 5, "hidden": 16}
 OPTIONS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
@@ -119,7 +119,7 @@ def test_a_seed_that_fails_stops_no_other_and_is_told(side_by_side: Called) -> N
     assert side_by_side.code == 1
     [failure] = side_by_side.summary["failed"]
     assert failure["seed"] == 6
-    [line] = [line for line in side_by_side.told if line.startswith("grand: ")]
+    [line] = [line for line in side_by_side.told if line.startswith("dropnode: ")]
     assert line == f"grand: seed 6: {failure['error']}"
     assert line.startswith("grand: seed 6: CheckpointError: ")
     assert "seed-6/checkpoint.safetensors" in line
@@ -129,7 +129,7 @@ def test_a_seed_that_fails_stops_no_other_and_is_told(side_by_side: Called) -> N
 def test_a_seed_among_others_is_that_seed_alone(one_by_one: Called) -> None:
     """Seed 4 came after seed 3 in the same process, and owes it nothing."""
     alone = subprocess.run(
-        [sys.executable, "-m", "grand", "train", "digits", "--seed", "4", "--json", *OPTIONS],
+        [sys.executable, "-m", "dropnode", "train", "digits", "--seed", "4", "--json", *OPTIONS],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -143,7 +143,7 @@ def test_finished_seeds_take_no_process(
     one_by_one: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same call again reads the results, and prints them for a person."""
-    monkeypatch.setattr("grand.experiments.engines._Worker", None)
+    monkeypatch.setattr("dropnode.engines.local._Worker", None)
     out = shutil.copytree(one_by_one.out, tmp_path / "out")
     again = train(out, "--seeds", "3", "--resume")
     assert again.code == 0, again.told
@@ -277,7 +277,7 @@ def test_a_log_gets_a_line_a_seed() -> None:
 
 def test_a_terminal_shows_one_live_line_that_counts_down(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("grand.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dropnode.training.progress.time.monotonic", lambda: now[0])
     screen = io.StringIO()
     with bar(screen, width=80, force_terminal=True) as progress:
         progress.on_result(0, result(0, 0.5))

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.baselines import BASELINES
-from grand.data import dataset_names
-from grand.experiments.spec import Spec, load_spec, parse_spec, spec_names
-from grand.methods import GRAND_VARIANTS, make_method, restore_method
-from grand.strict import ConfigError
+from dropnode.data import dataset_names
+from dropnode.errors import ConfigError
+from dropnode.experiments.spec import Spec, load_spec, parse_spec, spec_names
+from dropnode.methods.baselines import BASELINES
+from dropnode.methods.table import GRAND_VARIANTS, make_method, restore_method
 
 # The paper's table "Overall classification accuracy", from GRAND_dropout down: mean and standard
 # deviation on Cora, Citeseer and Pubmed.

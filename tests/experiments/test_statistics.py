@@ -15,7 +15,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grand.experiments.statistics import compare, holm, summarise
+from dropnode.experiments.statistics import compare, holm, summarise
 
 chances = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 0.01, 0.05, 1.0]))
 counts = st.integers(830, 860)

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grand.experiments.engines import Failure
-from grand.experiments.store import FILE, LAYOUT, OneDriver, Record, Store, StoreError
-from grand.experiments.trials import Finished, Trial, read_history, write_history
-from grand.strict import ConfigError
+from dropnode.engines.local import Failure
+from dropnode.errors import ConfigError, StoreError
+from dropnode.experiments.store import FILE, LAYOUT, OneDriver, Record, Store
+from dropnode.experiments.trials import Finished, Trial, read_history, write_history
 
 FORKS = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="processes to kill are forked, so that they start at once"

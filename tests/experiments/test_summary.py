@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.experiments.runner import Cell
-from grand.experiments.spec import Spec, parse_spec
-from grand.experiments.statistics import compare, holm
-from grand.experiments.store import Record
-from grand.experiments.summary import summarise_experiment, summarise_stage
-from grand.experiments.trials import Data, Trial
-from grand.experiments.writers import as_csv, as_latex, as_markdown, write_results
-from grand.graph import Graph
+from dropnode.experiments.runner import Cell
+from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.statistics import compare, holm
+from dropnode.experiments.store import Record
+from dropnode.experiments.summary import summarise_experiment, summarise_stage
+from dropnode.experiments.trials import Data, Trial
+from dropnode.experiments.writers import as_csv, as_latex, as_markdown, write_results
+from dropnode.graph import Graph
 
 TEXT = """
 title: Three rows
@@ -41,7 +41,7 @@ claims:
   - {claim: no convolution, better: grand, than: grand-gcn}
   - {claim: no attention, better: grand-gcn, than: grand-gat}
 """
-COMMAND = "grand reproduce mine.yaml --out runs/mine"
+COMMAND = "dropnode reproduce mine.yaml --out runs/mine"
 
 Score = float | str | None
 """The fraction that a trial got right, or why it failed, or None if it has not ended."""
@@ -377,7 +377,7 @@ def test_the_file_has_the_promised_keys_and_no_others(
             assert set(values) == set(keys.split()), place or "the file"
     assert (results["experiment"], results["title"]) == ("mine", "Three rows")
     assert (results["command"], results["search"]) == (COMMAND, None)
-    assert set(results["environment"]["versions"]) >= {"grand", "torch", "numpy"}
+    assert set(results["environment"]["versions"]) >= {"dropnode", "torch", "numpy"}
     assert community.split is not None
     assert results["datasets"][1] == {
         "name": "pubmed",
@@ -414,7 +414,7 @@ def test_a_write_that_fails_leaves_the_file_of_before(
         def full(descriptor: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("grand.files.os.fsync", full)
+        monkeypatch.setattr("dropnode.files.os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             write_results(tmp_path, results)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -488,7 +488,7 @@ def tables(markdown: str) -> list[list[list[str]]]:
 
 def test_markdown_has_ours_beside_the_papers(whole: dict[str, Any]) -> None:
     text = as_markdown(whole)
-    assert text.startswith("# Three rows\n\nFor the tests.\n\n    grand reproduce mine.yaml ")
+    assert text.startswith("# Three rows\n\nFor the tests.\n\n    dropnode reproduce mine.yaml ")
     accuracies, claims, comparisons = tables(text)
     assert accuracies == [
         ["", "cora", "pubmed"],

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grand.baselines import BASELINES
-from grand.config import preset_names
-from grand.experiments.trials import (
+from dropnode.errors import ConfigError
+from dropnode.experiments.run import Request, run
+from dropnode.experiments.trials import (
     BINS,
     Data,
     Trial,
@@ -25,10 +25,10 @@ from grand.experiments.trials import (
     run_trial,
     write_history,
 )
-from grand.graph import Graph, Split
-from grand.methods import GRAND_VARIANTS, make_method, restore_method
-from grand.runs import Request, run
-from grand.strict import ConfigError
+from dropnode.graph import Graph, Split
+from dropnode.methods.baselines import BASELINES
+from dropnode.methods.grand.config import preset_names
+from dropnode.methods.table import GRAND_VARIANTS, make_method, restore_method
 
 QUICK = {"max_epochs": 5, "hidden": 8, "order": 2}
 FIXED = Trial(

@@ -1,0 +1,5 @@
+"""``python -m dropnode`` is ``dropnode``."""
+
+from dropnode.cli import main
+
+main()

@@ -1,0 +1,90 @@
+"""The benchmark as a whole: which parts are run, on what machine, and what they found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dropnode.bench import accuracy, baselines, epochs, scaling, throughput
+from dropnode.bench.timing import Announce, quiet
+from dropnode.errors import ConfigError
+from dropnode.settings import suggestion
+
+QUICK_PARTS = ("epoch", "baselines", "propagation", "scaling")
+"""What is measured unless something else is asked for: five minutes on two idle cores."""
+
+PARTS = (*QUICK_PARTS, "accuracy")
+
+_PACKAGES = ("dropnode", "torch", "torch_geometric", "numpy", "numba")
+
+
+def run(
+    only: Iterable[str] | None = None, *, full: bool = False, announce: Announce = quiet
+) -> dict[str, Any]:
+    """Measure, and return plain JSON values.
+
+    Parameters
+    ----------
+    only : iterable of str, optional
+        Some of :data:`PARTS`; without it those of :data:`QUICK_PARTS`, or all if ``full``.
+    full : bool
+        Larger graphs too.
+    announce : callable
+        Told which part is being measured.
+    """
+    parts = list(only) if only is not None else list(PARTS if full else QUICK_PARTS)
+    for part in parts:
+        if part not in PARTS:
+            raise ConfigError(f"no part {part!r} in the benchmark{suggestion(part, PARTS)}")
+    started = time.perf_counter()
+    result: dict[str, Any] = {"machine": machine()}
+    if "epoch" in parts:
+        result["epoch"] = epochs.measure(announce)
+    if "baselines" in parts:
+        result["baselines"] = baselines.measure(announce)
+    if "propagation" in parts:
+        result["propagation"], bandwidth = throughput.measure(announce)
+        result["bandwidth_gb_s"] = bandwidth.median
+        result["bandwidth_iqr_gb_s"] = bandwidth.iqr
+    if "scaling" in parts:
+        sizes = scaling.SIZES + (scaling.LARGE_SIZES if full else ())
+        result["scaling"], result["exponents"] = scaling.measure(sizes, announce)
+    if "accuracy" in parts:
+        result["accuracy"] = accuracy.measure(announce)
+    result["seconds"] = time.perf_counter() - started
+    return result
+
+
+def machine() -> dict[str, Any]:
+    """Say what the figures were measured on, and how busy it was already."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _cpu_model() -> str:
+    details = Path("/proc/cpuinfo")
+    for line in details.read_text().splitlines() if details.exists() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,20 @@
+"""``dropnode report``: an experiment's folder summed up anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dropnode.cli.common import AsJson, tell
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="An experiment's folder.")], as_json: AsJson = False
+) -> None:
+    """Sum up an experiment's folder anew and write its report.html; nothing is run."""
+    from dropnode.experiments.experiment import report as write
+
+    page = write(folder)
+    tell(as_json, {"report": str(page)}, f"open {page}")

@@ -1,0 +1,236 @@
+"""``dropnode train``: one run, or several seeds of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dropnode.cli.common import WORK_ERROR, AsJson
+
+if TYPE_CHECKING:
+    from dropnode.experiments.run import Request
+
+
+def train(
+    dataset: Annotated[
+        str, typer.Argument(help="A dataset's name; see: dropnode datasets list.")
+    ] = ("digits"),
+    method: Annotated[
+        str,
+        typer.Option(
+            help="grand; with another perturbation grand-dropout, grand-dropedge; with another "
+            "head grand-gcn, grand-gat; without a part grand-no-cr, grand-no-mdn, "
+            "grand-no-sharpening, grand-no-cr-dn; or a baseline: gcn, gat, appnp, graphunet, sgc, "
+            "mixhop, gmnn, graphnas, graphsage, fastgcn, vbat, g3nn, graphmix, dropedge; "
+            "label-propagation, mlp, logistic."
+        ),
+    ] = "grand",
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="official, tuned, fast, paper or default; of a baseline, official or default. "
+            "Without it: official where the dataset has one, else default."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Weights, masks and everything random follow from it.")
+    ] = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Train so many seeds, from --seed on; report mean and spread."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seeds at a time, each on one core. Without it: all cores."),
+    ] = None,
+    split_seed: Annotated[
+        int, typer.Option(min=0, help="Draws the split of datasets that have no published one.")
+    ] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change one key of the preset, such as order=4; may be repeated.",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")] = "cpu",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for model, predictions, curves, history and checkpoints; with --seeds, "
+            "one such folder a seed."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, to the same bits.")
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, help="Seconds between checkpoints.")
+    ] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Train a method on a dataset and report its test accuracy."""
+    from dropnode.errors import ConfigError
+    from dropnode.experiments.run import Request, run
+    from dropnode.training.progress import ProgressBar
+
+    if resume and out is None:
+        raise ConfigError("--resume needs the folder of the run: add --out DIR")
+    if jobs is not None and seeds is None:
+        raise ConfigError("--jobs says how many seeds to train at a time: add --seeds N")
+    request = Request(dataset, method, preset, seed, split_seed, _changes(set_ or []), device)
+    console = Console(stderr=True)
+    if seeds is not None:
+        _train_seeds(request, seeds, jobs, out, resume, checkpoint_every, as_json, console)
+        return
+    with ProgressBar(f"{method} on {dataset}", console) as bar:
+        result = run(
+            request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
+        )
+    if result["interrupted"]:
+        console.print(_interruption(result), style="yellow", highlight=False)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _print_result(result)
+
+
+def _train_seeds(
+    request: Request,
+    seeds: int,
+    jobs: int | None,
+    out: Path | None,
+    resume: bool,
+    checkpoint_every: float,
+    as_json: bool,
+    console: Console,
+) -> None:
+    from dropnode.cli.seeds import print_failures, print_seeds
+    from dropnode.engines.local import cores, usable_jobs
+    from dropnode.experiments.seeds import run_seeds
+    from dropnode.training.progress import SeedsBar
+
+    if jobs is not None and jobs > cores():
+        notice = f"--jobs {jobs} lowered to {cores()}, the cores that this process may use"
+        console.print(notice, style="yellow", highlight=False, soft_wrap=True)
+    jobs = usable_jobs(jobs, seeds)
+    with SeedsBar(f"{request.method} on {request.dataset}", seeds, jobs, console) as bar:
+        summary = run_seeds(
+            request,
+            seeds,
+            jobs=jobs,
+            out=out,
+            resume=resume,
+            watchers=[bar],
+            checkpoint_every=checkpoint_every,
+        )
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        print_seeds(summary, out, Console(highlight=False))
+    print_failures(summary, out, console)
+    if summary["failed"]:
+        raise typer.Exit(WORK_ERROR)
+
+
+def _changes(pairs: list[str]) -> dict[str, Any]:
+    from dropnode.errors import ConfigError
+
+    changes = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not (key and sign):
+            raise ConfigError(f"--set {pair!r}; expected KEY=VALUE, such as order=4")
+        changes[key.strip()] = _value(value.strip())
+    return changes
+
+
+def _value(text: str) -> Any:
+    """Read a value as a person means it: true and false, a number, several, or else a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    parts = text.split(",")
+    if len(parts) > 1 and all(part.strip().isdecimal() for part in parts):
+        return [int(part) for part in parts]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _print_result(result: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    accuracy = result["test_accuracy"]
+    table.add_row("test accuracy", "no test labels" if accuracy is None else _percent(accuracy))
+    if result["val_accuracy"] is not None:
+        table.add_row(
+            "validation", f"{_percent(result['val_accuracy'])}, loss {result['val_loss']:.3f}"
+        )
+    table.add_row("kept epoch", f"{result['best_epoch']:,} of {result['epochs']:,}")
+    table.add_row(
+        "time", f"{result['seconds']:.1f} s, {1000 * result['seconds_per_epoch']:.1f} ms an epoch"
+    )
+    table.add_row("split", result["split"])
+    if result["out"]:
+        table.add_row("saved in", result["out"])
+    console.print(
+        f"[bold]{result['method']}[/] on [bold]{result['dataset']}[/], "
+        f"preset {result['preset']}, seed {result['seed']}"
+    )
+    console.print(table)
+    console.print(_next_steps(result), soft_wrap=True)
+
+
+def _next_steps(result: dict[str, Any]) -> str:
+    dropnode, python = _typed("dropnode"), _typed("python")
+    dataset, folder = result["dataset"], result["out"]
+    lines = ["", "[bold]Try next[/]"]
+    if folder:
+        load = (
+            f"from dropnode import GrandClassifier as G; print(G.load('{folder}/model').predict())"
+        )
+        lines.append(f"  look at {folder}/curves.png and {folder}/predictions.csv")
+        lines.append(f'  {python} -c "{load}"')
+    else:
+        lines.append(f"  {dropnode} train {dataset} --out runs/first   keep model, curves, history")
+    if dataset == "digits":
+        lines.append(f"  {dropnode} train citeseer   the paper's benchmark, fetched once")
+    lines.append(f"  {dropnode} train {dataset} --method grand-no-cr   an ablation")
+    lines.append(f"  {dropnode} train {dataset} --method gcn   a baseline, under the same protocol")
+    lines.append(f"  {dropnode} train {dataset} --set order=2 --seed 1   another setting")
+    lines.append(
+        f"  {dropnode} train {dataset} --seeds 5   mean and spread over seeds, on all cores"
+    )
+    return "\n".join(lines)
+
+
+def _typed(program: str) -> str:
+    """Return what a person has to type to run a program of this environment."""
+    ours = Path(sys.executable).parent / program
+    found = shutil.which(program)
+    if found is None or Path(found).parent != ours.parent:
+        return os.path.relpath(ours)
+    return program
+
+
+def _interruption(result: dict[str, Any]) -> str:
+    kept = f"Interrupted: kept the best model so far, of epoch {result['best_epoch']:,}."
+    if result["out"]:
+        kept += " The same command with --resume goes on."
+    return kept
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"

@@ -1,0 +1,1 @@
+"""Datasets without files: embedded or generated."""

@@ -1,0 +1,1 @@
+"""Files of published datasets, one reader per format."""

@@ -1,0 +1,103 @@
+"""Reading published pickles without trusting them.
+
+The Planetoid files are Python 2 pickles, and some ``npz`` files hold pickled object arrays. A
+pickle is a program: it names callables and calls them. This unpickler knows the handful of names
+that those files need and refuses every other one before it is looked up, so nothing foreign runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import pickle
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dropnode.errors import DataError
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise DataError(f"a pickle encodes bytes as {encoding!r}; expected 'latin1'")
+    return text.encode("latin1")
+
+
+# What an array's own pickle calls first; asked of an array because its module has moved over time.
+_reconstruct = np.empty(0).__reduce__()[0]
+
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "dtype"): np.dtype,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("scipy.sparse.csr", "csr_matrix"): sp.csr_matrix,
+    ("scipy.sparse._csr", "csr_matrix"): sp.csr_matrix,
+    ("scipy.sparse.coo", "coo_matrix"): sp.coo_matrix,
+    ("scipy.sparse._coo", "coo_matrix"): sp.coo_matrix,
+    ("collections", "defaultdict"): collections.defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+    # How Python 3 writes bytes in a protocol that has only text.
+    ("_codecs", "encode"): _latin1,
+}
+"""Every name a pickle may use, under today's and former module paths, and what it stands for."""
+
+
+def load_pickle(path: Path) -> Any:
+    """Return the object pickled in the file ``path``.
+
+    Raises
+    ------
+    DataError
+        If the pickle names anything outside :data:`ALLOWED`, or is damaged.
+    """
+    with open(path, "rb") as file:
+        return unpickle(file, path.name)
+
+
+def unpickle(file: IO[bytes], name: str) -> Any:
+    """Return the object pickled in an open file; ``name`` stands for it in errors."""
+    try:
+        return _Unpickler(file, name).load()
+    except DataError:
+        raise
+    except Exception as error:
+        # Damaged pickles fail in as many ways as there are opcodes; all mean the same to a user.
+        raise DataError(
+            f"{name} is not a readable pickle ({type(error).__name__}: {error}); fetch it again"
+        ) from error
+
+
+def to_csr(value: Any, name: str) -> sp.csr_array:
+    """Return an unpickled sparse matrix as a ``csr_array`` whose indices are known to fit.
+
+    Unpickling restores the arrays of a matrix as they are written; compiled code would follow an
+    index that points outside of them.
+    """
+    try:
+        if isinstance(value, sp.coo_matrix):
+            checked = sp.coo_array((value.data, (value.row, value.col)), shape=value.shape).tocsr()
+        else:
+            checked = sp.csr_array((value.data, value.indices, value.indptr), shape=value.shape)
+        checked.check_format(full_check=True)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{name} holds no sound sparse matrix ({error}); fetch it again") from error
+    return checked
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        # Python 2 wrote its byte strings without an encoding; latin1 keeps every byte.
+        super().__init__(file, encoding="latin1")
+        self._name = name
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ALLOWED[module, name]
+        except KeyError:
+            raise DataError(
+                f"{self._name} asks for {module}.{name}, which no dataset needs and which is "
+                "refused: the file is not what it claims to be. Nothing in it was run; delete it"
+            ) from None

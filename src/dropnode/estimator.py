@@ -1,0 +1,439 @@
+"""GrandClassifier: GRAND with scikit-learn's manners."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import nullcontext
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from rich.console import Console
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, check_random_state, compute_class_weight
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from dropnode.data.splits import every_label_split, stratified_holdout
+from dropnode.errors import GraphError
+from dropnode.graph import Graph, Split
+from dropnode.graph.checks import UNKNOWN, Matrix, encode_labels, to_nodes
+from dropnode.graph.neighbours import attach, nearest_neighbour_graph
+from dropnode.methods.base import NodeClassifier
+from dropnode.methods.grand.config import GrandConfig
+from dropnode.methods.table import configuration, restore_method
+from dropnode.saving import load_model, save_model
+from dropnode.settings import Config
+from dropnode.training import Outcome, train
+from dropnode.training.progress import ProgressBar
+
+UNVALIDATED_EPOCHS = 200
+"""How long to train where nothing validates. Agreement between views keeps a long training from
+overfitting, so the number matters little as long as it is large enough for convergence."""
+
+
+class GrandClassifier(ClassifierMixin, BaseEstimator):
+    """Classify the nodes of a graph, or the rows of a table, from a few labels.
+
+    With a table and no graph, every row is joined to its nearest rows, so that unlabelled rows
+    help to classify: a drop-in for :class:`sklearn.semi_supervised.LabelSpreading`.
+
+    Parameters
+    ----------
+    preset : str, optional
+        Where the configuration starts from. By default ``"official"`` if the graph's name has
+        such a preset, else ``"default"``.
+    method : str
+        ``"grand"``, one of its variants such as ``"grand-gcn"``, or a baseline such as ``"gcn"``;
+        see :data:`dropnode.methods.table.METHODS`.
+    n_neighbors : int
+        Rows that a row is joined to where no graph is given. Distances are Euclidean, between the
+        features as they are: put a :class:`~sklearn.preprocessing.StandardScaler` in front where
+        their units differ.
+    validation_fraction : float or None
+        Share of the labels of each class to hold out at first, so that they tell how many epochs
+        to train; then the model is trained that long on every label, for where labels are few
+        none can be spared. None, or a class with a single label, leaves nothing to validate on:
+        every label trains, for 200 epochs or ``max_epochs``. A graph that comes with a split is
+        trained and validated by that split, once.
+    class_weight : dict or "balanced", optional
+        The weight of each class in the loss: by class, or in inverse proportion to its labels.
+    random_state : int, RandomState or None
+        The seed of the run; None draws one, which ``seed_`` then tells.
+    device : str
+        Where to compute, as torch names it.
+    verbose : bool
+        Show on stderr how training goes.
+    feature_scaling, perturbation, drop_rate, order, augmentations, consistency_weight, \
+temperature, head, hidden, batch_norm, input_dropout, hidden_dropout, learning_rate, weight_decay, \
+patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attention_heads, \
+input_dropout_on, input_norm : optional
+        As in :class:`dropnode.methods.grand.config.GrandConfig`; None leaves it to the preset. A
+        key that the chosen method does not have is an error.
+    options : dict, optional
+        Keys of the configuration that only other methods have, such as ``{"teleport": 0.2}`` of
+        ``"appnp"``.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, of the type they had in ``y``; a Graph's are its class names.
+    n_features_in_, feature_names_in_
+        Number of features; and their names, if the table had a header.
+    graph_ : Graph
+        The training graph, with the split that was used.
+    validated_ : bool
+        Whether validation nodes chose the number of epochs.
+    method_, config_, preset_, seed_
+        The trained method, its configuration, the preset that came from, the seed.
+    history_, validation_history_ : list of dict
+        Losses and accuracies, epoch by epoch: of the training whose weights were kept, and of
+        the one that was validated (none, one and the same, or the first of two).
+    best_epoch_, n_iter_ : int
+        The epoch whose weights were kept, and the number of epochs run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> X, y = load_wine(return_X_y=True)
+    >>> X = StandardScaler().fit_transform(X)
+    >>> few = np.where(np.arange(len(y)) % 12 == 0, y, -1)  # fifteen labels of 178
+    >>> model = GrandClassifier(max_epochs=50, random_state=0).fit(X, few)
+    >>> round(model.score(X, y), 2)
+    0.98
+    """
+
+    preset_: str | None
+    seed_: int | None
+
+    def __init__(
+        self,
+        preset: str | None = None,
+        *,
+        method: str = "grand",
+        n_neighbors: int = 10,
+        validation_fraction: float | None = 0.2,
+        class_weight: dict[Any, float] | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "cpu",
+        verbose: bool = False,
+        feature_scaling: str | None = None,
+        perturbation: str | None = None,
+        drop_rate: float | None = None,
+        order: int | None = None,
+        augmentations: int | None = None,
+        consistency_weight: float | None = None,
+        temperature: float | None = None,
+        head: str | None = None,
+        hidden: int | None = None,
+        batch_norm: bool | None = None,
+        input_dropout: float | None = None,
+        hidden_dropout: float | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        patience: int | None = None,
+        max_epochs: int | None = None,
+        mask_scaling: str | None = None,
+        initialisation: str | None = None,
+        reduction: str | None = None,
+        stopping: str | None = None,
+        attention_heads: int | None = None,
+        input_dropout_on: str | None = None,
+        input_norm: str | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.preset = preset
+        self.method = method
+        self.n_neighbors = n_neighbors
+        self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+        self.feature_scaling = feature_scaling
+        self.perturbation, self.drop_rate = perturbation, drop_rate
+        self.order, self.augmentations = order, augmentations
+        self.consistency_weight, self.temperature = consistency_weight, temperature
+        self.head, self.hidden, self.batch_norm = head, hidden, batch_norm
+        self.input_dropout, self.hidden_dropout = input_dropout, hidden_dropout
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.patience, self.max_epochs = patience, max_epochs
+        self.mask_scaling, self.initialisation = mask_scaling, initialisation
+        self.reduction, self.stopping = reduction, stopping
+        self.attention_heads = attention_heads
+        self.input_dropout_on, self.input_norm = input_dropout_on, input_norm
+        self.options = options
+
+    def fit(self, X: Any, y: Any = None, graph: Any = None) -> GrandClassifier:
+        """Learn from a graph, or from a table.
+
+        Parameters
+        ----------
+        X : Graph, or array, data frame or sparse matrix of shape (nodes, features)
+            A Graph holds its labels and edges, and perhaps a split. Features are of all nodes,
+            those to be classified included.
+        y : sequence, optional
+            One label a row of features; -1, None or NaN where unknown.
+        graph : sparse or dense matrix of shape (nodes, nodes), optional
+            Edge weights between the rows of features; without it, nearest neighbours. (For a list
+            of edges, build a Graph with :meth:`Graph.from_edges`.)
+        """
+        nodes, classes = self._training_graph(X, y, graph)
+        state = self.random_state
+        seed = state if isinstance(state, Integral) else check_random_state(state).randint(2**31)
+        if seed < 0:
+            raise ValueError(f"random_state is {seed}; expected a whole number of at least 0")
+        split = nodes.split or self._split(nodes, int(seed))
+        nodes.check_trainable(split)
+        self.preset_, config = self._configuration(nodes.name, validated=len(split.val) > 0)
+        self.seed_, self.validated_ = int(seed), len(split.val) > 0
+        method, outcome = self._trained(config, nodes, split, classes, int(seed))
+        self.validation_history_ = outcome.measured if self.validated_ else []
+        if nodes.split is None and self.validated_:
+            split = every_label_split(nodes.labels)
+            config = method.trained_as_long(outcome)
+            method, outcome = self._trained(config, nodes, split, classes, int(seed))
+        self._learnt(method, nodes.with_split(split), classes)
+        self.history_ = outcome.measured
+        self.best_epoch_, self.n_iter_ = outcome.best_epoch, outcome.epochs
+        return self
+
+    def predict(self, X: Any = None, graph: Any = None) -> np.ndarray:
+        """Return the most probable class of each node; see :meth:`predict_proba`."""
+        codes = self._logits(X, graph).argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def predict_proba(self, X: Any = None, graph: Any = None) -> np.ndarray:
+        """Return the probability of each class, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : Graph, features, or None
+            None stands for the training nodes. A Graph, or features with ``graph``, is classified
+            on its own: any graph will do whose features mean the same. Features alone are
+            attached, each row for itself, to their nearest training rows, so that an answer
+            does not depend on which other rows are asked about.
+        graph : sparse or dense matrix of shape (rows, rows), optional
+            Edge weights between the rows of ``X``.
+
+        Returns
+        -------
+        ndarray of shape (nodes, classes)
+        """
+        return np.asarray(softmax(self._logits(X, graph), axis=1))
+
+    def score(self, X: Any, y: Any = None, graph: Any = None) -> float:
+        """Return the accuracy on the nodes whose label is known.
+
+        Of a Graph, these are the test nodes of its split; if it has none, all labelled nodes,
+        without those that trained or validated if it is the training graph. Of features, the
+        rows whose ``y`` is known.
+        """
+        codes = self._logits(X, graph).argmax(axis=1)
+        if isinstance(X, Graph):
+            rows = self._scored(X)
+            # Another graph may number the same classes differently: their names are compared.
+            actual, labels = np.array(X.class_names), X.labels
+            predicted = np.array(self.graph_.class_names)[codes]
+        else:
+            labels, actual = _labels(y)
+            predicted = self.classes_[codes]
+            rows = np.flatnonzero(labels != UNKNOWN)
+            if len(rows) == 0:
+                raise ValueError("no label in y is known; scoring needs at least one")
+        return float(accuracy_score(actual[labels[rows]], predicted[rows]))
+
+    def save(self, folder: str | Path) -> None:
+        """Save parameters and all that was learnt, the training graph included, to a folder."""
+        check_is_fitted(self, "method_")
+        parameters = self.get_params()
+        if isinstance(self.class_weight, dict):
+            # As keys, JSON would make text of the classes.
+            parameters["class_weight"] = list(self.class_weight.items())
+        save_model(
+            folder,
+            self.method_,
+            self.graph_,
+            classes=self.classes_,
+            provenance={"preset": self.preset_, "seed": self.seed_},
+            extra={
+                "parameters": {name: _plain(value) for name, value in parameters.items()},
+                "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
+                "history": self.history_,
+                "validation_history": self.validation_history_,
+                "best_epoch": self.best_epoch_,
+            },
+        )
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "cpu") -> GrandClassifier:
+        """Load what :meth:`save` or ``dropnode train`` saved; predictions are bit-identical."""
+        saved = load_model(folder, device)
+        parameters = saved.extra.get("parameters", _parameters(saved.method))
+        model = cls(**parameters | {"device": device})
+        if isinstance(model.class_weight, list):
+            model.class_weight = dict(model.class_weight)
+        model._learnt(saved.method, saved.graph, saved.classes)
+        model.n_features_in_ = saved.graph.num_features
+        if saved.extra.get("feature_names"):
+            model.feature_names_in_ = np.array(saved.extra["feature_names"], dtype=object)
+        model.preset_, model.seed_ = (saved.provenance.get(key) for key in ("preset", "seed"))
+        model.history_ = saved.extra.get("history", [])
+        model.validation_history_ = saved.extra.get("validation_history", [])
+        model.validated_ = bool(model.validation_history_)
+        model.n_iter_ = len(model.history_)
+        model.best_epoch_ = saved.extra.get("best_epoch", 0)
+        return model
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _training_graph(self, X: Any, y: Any, graph: Any) -> tuple[Graph, np.ndarray]:
+        if isinstance(X, Graph):
+            if y is not None or graph is not None:
+                raise ValueError(
+                    "a Graph holds its own labels and edges; call fit(graph) with nothing else, "
+                    "and give labels where the Graph is built"
+                )
+            validate_data(self, X.features, skip_check_array=True)
+            return X, np.array(X.class_names)
+        features = validate_data(self, X, accept_sparse="csr", ensure_min_samples=2)
+        codes, classes = _labels(y)
+        if graph is None:
+            graph = nearest_neighbour_graph(features, self.n_neighbors)
+        names = [str(label) for label in classes.tolist()]
+        return Graph.from_scipy(graph, features, codes, class_names=names), classes
+
+    def _trained(
+        self, config: Config, graph: Graph, split: Split, classes: np.ndarray, seed: int
+    ) -> tuple[NodeClassifier, Outcome]:
+        weights = self.class_weight
+        if weights is not None:
+            targets = classes[graph.labels[split.train]]
+            weights = compute_class_weight(weights, classes=classes, y=targets)
+        method = restore_method(self.method, config.identity(), self.device, weights)
+        shown = ProgressBar(self.method, Console(stderr=True)) if self.verbose else nullcontext()
+        with shown as bar:
+            outcome = train(method, graph, split, seed=seed, callbacks=[bar] if bar else [])
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        return method, outcome
+
+    def _split(self, graph: Graph, seed: int) -> Split:
+        """Divide the labels of a graph that has no split."""
+        counts = np.bincount(graph.labels[graph.labels != UNKNOWN], minlength=graph.num_classes)
+        if self.validation_fraction is None:
+            return every_label_split(graph.labels)
+        if (counts == 1).any():
+            lone = graph.class_names[int(np.argmax(counts == 1))]
+            epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
+            warnings.warn(
+                f"class {lone!r} has one label, too few to train and to validate: every label "
+                f"trains, for {epochs} epochs; label another, or set validation_fraction=None",
+                stacklevel=3,
+            )
+            return every_label_split(graph.labels)
+        kept, held = stratified_holdout(graph.labels, self.validation_fraction, seed)
+        nobody = np.array([], dtype=np.int64)
+        return Split(kept, held, nobody, f"{self.validation_fraction:g} of the labels validate")
+
+    def _configuration(self, dataset: str, validated: bool) -> tuple[str, Config]:
+        name, config = configuration(self.method, dataset, self.preset)
+        given = {key: getattr(self, key) for key in GrandConfig.names()}
+        given = {key: value for key, value in given.items() if value is not None}
+        given |= self.options or {}
+        if not validated and "max_epochs" in config.names():
+            given.setdefault("max_epochs", UNVALIDATED_EPOCHS)
+        return name, config.replace(**given)
+
+    def _learnt(self, method: NodeClassifier, graph: Graph, classes: np.ndarray) -> None:
+        self.method_, self.config_ = method, method.config
+        self.graph_, self.classes_ = graph, classes
+
+    def _logits(self, X: Any, graph: Any) -> np.ndarray:
+        check_is_fitted(self, "method_")
+        if X is None or isinstance(X, Graph):
+            if graph is not None:
+                raise ValueError("graph= joins the rows of features; give them along with it")
+            logits = self.method_.logits(X)
+        else:
+            features = validate_data(self, X, accept_sparse="csr", reset=False)
+            if graph is None:
+                logits = self._attached(to_nodes(features)[0])
+            else:
+                logits = self.method_.logits(Graph.from_scipy(graph, features))
+        # In double precision, probabilities add up to one as closely as anyone checks.
+        return logits.cpu().numpy().astype(np.float64)
+
+    def _attached(self, features: Matrix) -> Any:
+        """Return the logits of rows that listen to the training nodes, unheard by them."""
+        known = self.graph_.features
+        if sp.issparse(known):
+            features = sp.csr_array(features)
+            together = sp.vstack([known, features], format="csr")
+        else:
+            features = features.toarray() if sp.issparse(features) else features
+            together = np.vstack([known, features])
+        links = attach(features, known, self.n_neighbors)
+        rows = np.arange(known.shape[0], together.shape[0])
+        inputs = self.method_.read(self.graph_.adjacency, together, links)
+        return self.method_.logits_of(inputs, rows)
+
+    def _scored(self, graph: Graph) -> np.ndarray:
+        """Return the nodes of a graph to score on."""
+        if graph.split is not None and len(graph.split.test):
+            nodes = graph.split.test
+        else:
+            nodes = np.arange(graph.num_nodes)
+            used = self.graph_.split
+            if used is not None and _same_nodes(graph, self.graph_):
+                nodes = np.setdiff1d(nodes, np.concatenate([used.train, used.val]))
+        nodes = nodes[graph.labels[nodes] != UNKNOWN]
+        if len(nodes) == 0:
+            raise GraphError(
+                f"{graph.name!r} has no labelled node to score on, but those that were trained "
+                "on; label more nodes, or give the graph a split with labelled test nodes"
+            )
+        return nodes
+
+
+def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    if y is None:
+        raise ValueError(
+            "GrandClassifier requires y to be passed, but the target y is None; give one label a "
+            "row of X, -1 where unknown, or a Graph that holds its labels"
+        )
+    if getattr(y, "shape", ())[1:] == (1,):
+        y = column_or_1d(y, warn=True)
+    codes, classes = encode_labels(y)
+    if classes.dtype.kind == "f":
+        raise ValueError(
+            f"Unknown label type: continuous, such as {classes[0]}; a classifier needs classes: "
+            "whole numbers, text or booleans"
+        )
+    return codes, classes
+
+
+def _same_nodes(one: Graph, other: Graph) -> bool:
+    """Whether two graphs agree in all but labels and split."""
+    pairs = ((one.features, other.features), (one.adjacency, other.adjacency))
+    return all(a.shape == b.shape and not (a != b).sum() for a, b in pairs)
+
+
+def _parameters(method: NodeClassifier) -> dict[str, Any]:
+    """Return the parameters that ask for a method as it is configured."""
+    config, ours = method.config.as_dict(), GrandConfig.names()
+    parameters = {key: value for key, value in config.items() if key in ours}
+    options = {key: value for key, value in config.items() if key not in ours}
+    return parameters | {"method": method.name, "options": options or None}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

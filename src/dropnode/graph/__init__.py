@@ -1,0 +1,5 @@
+"""Graphs: the one type that every part of the package takes, and the checks behind it."""
+
+from dropnode.graph.graph import Graph, Split
+
+__all__ = ["Graph", "Split"]

@@ -1,0 +1,388 @@
+"""Raw input into sound arrays: every check that stands between a caller's data and a Graph.
+
+NumPy guesses when it converts: ``["a", nan]`` becomes text, ``[2**63, 1]`` becomes float. So what
+names something (ids, edge ends, labels) is read value by value, and only numbers go to NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from dropnode.errors import GraphError
+
+Matrix: TypeAlias = Any
+"""A dense ``numpy.ndarray`` or a ``scipy.sparse.csr_array`` (SciPy ships no types)."""
+
+Links: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The positions of both ends of every edge, and its float32 weight."""
+
+UNKNOWN = -1
+"""The label code of a node whose class is not known."""
+
+PARTS = ("train", "val", "test")
+"""The parts of a split."""
+
+# Twice the square of a node count has to fit in 64 bits: to_adjacency sorts edges by such a key.
+MAX_NODES = 2**31 - 1
+
+
+def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Turn labels of any kind into codes and the sorted distinct classes.
+
+    Unknown is -1, None, NaN or pandas' NA. Whole floats count as integers: a column of integers
+    with gaps reaches us as floats.
+
+    Examples
+    --------
+    >>> codes, classes = encode_labels(["cat", None, "dog"])
+    >>> codes.tolist(), classes.tolist()
+    ([0, -1, 1], ['cat', 'dog'])
+    """
+    values = _items(labels, "labels")
+    values = [None if _missing(value) or value == UNKNOWN else value for value in values]
+    distinct = set(values) - {None}
+    floats = [value for value in distinct if isinstance(value, float)]
+    if math.inf in distinct or -math.inf in distinct:
+        raise GraphError("a label is infinite; write None where a label is unknown")
+    for text in {"-1", "nan"} & distinct:
+        raise GraphError(
+            f"a label is the text {text!r}, which may mean a class or an unknown; "
+            "write None for unknown, or give the class another name"
+        )
+    try:
+        classes = sorted(distinct)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in distinct}))
+        raise GraphError(f"labels mix kinds that have no order ({kinds}); use one kind") from error
+    if all(value.is_integer() for value in floats):
+        classes = [int(value) if isinstance(value, float) else value for value in classes]
+    code = {value: at for at, value in enumerate(classes)} | {None: UNKNOWN}
+    codes = np.array([code[value] for value in values], dtype=np.int64)
+    simple = {type(value) for value in classes} in ({str}, {float}, {bool})
+    return codes, np.array(classes) if simple else _integers(classes)
+
+
+def to_nodes(features: Any, ids: Any = None) -> tuple[Matrix, np.ndarray]:
+    """Return finite float32 features, sparse if they came sparse, and one distinct id a row."""
+    matrix = to_float32(features, "features")
+    shape = matrix.shape
+    if len(shape) != 2 or shape[1] == 0:
+        raise GraphError(
+            f"features have shape {shape}; expected two dimensions, one row a node and at least "
+            "one column (for a graph without any, pass scipy.sparse.eye_array(n))"
+        )
+    if not 0 < shape[0] <= MAX_NODES:
+        problem = "the graph is empty: there are no nodes" if not shape[0] else "too many nodes"
+        raise GraphError(f"{problem}; features need 1 to {MAX_NODES:,} rows, got {shape[0]:,}")
+    names = _ids(ids, shape[0])
+    if sp.issparse(matrix):
+        matrix = sp.csr_array(matrix)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    values = matrix.data if sp.issparse(matrix) else matrix.ravel()
+    if not np.isfinite(values).all():
+        at = int(np.flatnonzero(~np.isfinite(values))[0])
+        if sp.issparse(matrix):
+            row, column = (axis[at] for axis in matrix.tocoo().coords)
+        else:
+            row, column = divmod(at, shape[1])
+        what = "NaN" if np.isnan(values[at]) else "infinite, or too large for float32"
+        raise GraphError(
+            f"feature {column} of node {who(names, row)} is {what}; fill or remove such values "
+            "(for instance with sklearn.impute.SimpleImputer)"
+        )
+    return matrix, names
+
+
+def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
+    """Return the links that pairs of ids spell, of weight 1 unless told otherwise."""
+    numbered = ids.dtype == np.int64 and np.array_equal(ids, np.arange(len(ids)))
+    names = _ends(edges)
+    if numbered and names.dtype.kind in "iuf":
+        # Compared before the cast: casting could wrap a huge number into a valid position.
+        known = (names < len(ids)) & (np.trunc(names) == names)
+        ends = np.full(len(names), -1, dtype=np.int64)
+        ends[known] = names[known]
+    else:
+        position = {name: at for at, name in enumerate(ids.tolist())}
+        found = (position.get(name, -1) for name in _items(names, "edges"))
+        ends = np.fromiter(found, dtype=np.int64, count=len(names))
+    if (ends < 0).any():
+        at = int(np.flatnonzero(ends < 0)[0])
+        nodes = f"numbered 0 to {len(ids) - 1}" if numbered else f"named by {len(ids):,} ids"
+        raise GraphError(
+            f"edge {at // 2} joins the unknown node {who(names, at)}, but nodes are {nodes}; drop "
+            "the edge, add the node's features, or put the right names into ids= ('7' is not 7)"
+        )
+    source, target = ends[0::2], ends[1::2]
+    if weights is None:
+        return source, target, np.ones(len(source), dtype=np.float32)
+    values = to_float32(weights, "edge weights")
+    if values.shape != source.shape:
+        raise GraphError(
+            f"weights have shape {values.shape} for {len(source):,} edges; give one weight an edge"
+        )
+    return source, target, values
+
+
+def matrix_links(adjacency: Any, ids: np.ndarray) -> Links:
+    """Return the links that a square matrix holds, sparse or dense."""
+    matrix = to_float32(adjacency, "the adjacency")
+    if matrix.shape != (len(ids), len(ids)):
+        raise GraphError(
+            f"the adjacency has shape {matrix.shape} for {len(ids):,} rows of features; "
+            "expected a square matrix, one row and one column a node"
+        )
+    entries = sp.coo_array(matrix)
+    # A stored zero is no edge, and setdiag(0) stores them: nothing to report.
+    entries.eliminate_zeros()
+    source, target = (axis.astype(np.int64) for axis in entries.coords)
+    return source, target, entries.data
+
+
+def to_adjacency(links: Links, ids: np.ndarray) -> tuple[sp.csr_array, tuple[str, ...]]:
+    """Merge parallel edges and both directions by maximum weight, and drop self-loops.
+
+    Also returns what was repaired, one sentence each. An edge listed in both directions is no
+    repair: that is how most formats write an undirected edge.
+    """
+    source, target, weights = links
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        raise GraphError(
+            f"the edge from {who(ids, source[at])} to {who(ids, target[at])} weighs {weights[at]} "
+            "in float32; expected a finite number of at least 0, as propagation averages over "
+            "neighbours: drop the edge or rescale the weights"
+        )
+    weightless = weights == 0
+    loops = ~weightless & (source == target)
+    keep = ~weightless & ~loops
+    source, target, weights = source[keep], target[keep], weights[keep]
+    pair = np.minimum(source, target) * len(ids) + np.maximum(source, target)
+    directed = 2 * pair + (source > target)
+    order = np.argsort(directed)
+    directed = directed[order]
+    pair = directed // 2
+    first = np.flatnonzero(np.diff(pair, prepend=-1))
+    heaviest = np.maximum.reduceat(weights[order], first)
+    low, high = (axis.astype(np.int32) for axis in np.divmod(pair[first], len(ids)))
+    half = sp.csr_array((heaviest, (low, high)), shape=(len(ids), len(ids)))
+    repairs = {
+        "edges of weight 0 dropped": weightless.sum(),
+        "self-loops removed, as propagation adds its own": loops.sum(),
+        "parallel edges merged, keeping the largest weight": (np.diff(directed) == 0).sum(),
+    }
+    return half + half.T, tuple(f"{what}: {count:,}" for what, count in repairs.items() if count)
+
+
+def to_codes(
+    labels: Any, num_nodes: int, class_names: Sequence[str] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return label codes and the name of each class."""
+    names = None if class_names is None else tuple(str(name) for name in class_names)
+    if names and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise GraphError(f"class name {twice!r} stands more than once; name every class apart")
+    if labels is None:
+        return np.full(num_nodes, UNKNOWN, dtype=np.int64), names or ()
+    codes, classes = encode_labels(labels)
+    if len(codes) != num_nodes:
+        raise GraphError(
+            f"{len(codes):,} labels for {num_nodes:,} nodes; give one a node, -1 where unknown"
+        )
+    if names is None:
+        return codes, tuple(str(name) for name in classes.tolist())
+    for label in classes.tolist():
+        if not isinstance(label, int) or not 0 <= label < len(names):
+            raise GraphError(
+                f"label {label!r} stands for none of the {len(names)} class_names; with them, "
+                f"labels are 0 to {len(names) - 1}, and -1 where unknown"
+            )
+    known = codes != UNKNOWN
+    codes[known] = classes[codes[known]]
+    return codes, names
+
+
+def to_positions(values: Any, part: str) -> np.ndarray:
+    """Return one part of a split as int64 node positions."""
+    array = np.asarray(plain(values))
+    if array.size == 0:
+        return np.array([], dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise GraphError(
+            f"the {part} part of a split is {array.dtype} of shape {array.shape}; expected node "
+            "positions (for a mask, pass numpy.flatnonzero(mask))"
+        )
+    # Compared before the cast, which would wrap what does not fit.
+    wrong = array[(array < 0) | (array > MAX_NODES)]
+    if len(wrong):
+        raise GraphError(
+            f"the {part} part of a split holds {wrong[0]}; expected node positions, from 0 on"
+        )
+    return array.astype(np.int64)
+
+
+def to_parts(data: Any) -> list[np.ndarray] | None:
+    """Return the positions that the three masks of a PyG object select, if it has any."""
+    masks = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
+    if all(mask is None for mask in masks.values()):
+        return None
+    parts = []
+    for part, mask in masks.items():
+        chosen = np.zeros(len(data.x), dtype=bool) if mask is None else np.asarray(plain(mask))
+        # Several splits come as the columns of one mask; reading on would mix them up.
+        if chosen.shape != (len(data.x),):
+            raise GraphError(
+                f"{part}_mask has shape {chosen.shape} for {len(data.x):,} nodes; expected one "
+                "value a node: of several splits, keep one column"
+            )
+        parts.append(np.flatnonzero(chosen))
+    return parts
+
+
+def to_float32(values: Any, what: str) -> Matrix:
+    """Return a float32 copy of dense values, or a list of sparse entries.
+
+    What is too large becomes infinite, for the caller to refuse by name.
+    """
+    values = plain(values)
+    try:
+        array = values if sp.issparse(values) else np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError("they are complex")
+        with np.errstate(over="ignore"):
+            if sp.issparse(array):
+                # Not astype: on the way, it would merge the caller's duplicates, in place.
+                return sp.coo_array(array, dtype=np.float32)
+            return array.astype(np.float32, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise GraphError(
+            f"{what} cannot be read as numbers ({error}); encode text, and leave out columns that "
+            "hold ids or labels"
+        ) from error
+
+
+def plain(values: Any) -> Any:
+    """Return a torch tensor as a NumPy array (SciPy, if sparse); everything else as it is."""
+    if not hasattr(values, "detach"):
+        return values
+    tensor = values.detach().cpu()
+    if tensor.is_floating_point() and tensor.element_size() < 4:
+        tensor = tensor.float()  # NumPy has no bfloat16.
+    if str(tensor.layout) == "torch.strided":
+        return tensor.numpy()
+    entries = tensor.to_sparse_coo().coalesce()
+    return sp.coo_array(
+        (entries.values().numpy(), tuple(entries.indices().numpy())), shape=tuple(tensor.shape)
+    )
+
+
+def who(ids: np.ndarray, position: int) -> str:
+    """Return a node's id as the caller wrote it, free of NumPy's type names."""
+    return repr(ids[[position]].tolist()[0])
+
+
+def _ids(ids: Any, num_nodes: int) -> np.ndarray:
+    if ids is None:
+        return np.arange(num_nodes, dtype=np.int64)
+    names = _items(ids, "ids")
+    if len(names) != num_nodes:
+        raise GraphError(
+            f"{len(names):,} ids for {num_nodes:,} rows of features; give one id a node"
+        )
+    seen: dict[Any, int] = {}
+    for position, name in enumerate(names):
+        if _missing(name):
+            raise GraphError(f"the id of the node at position {position} is missing; name it")
+        first = seen.setdefault(name, position)
+        if first != position:
+            raise GraphError(
+                f"id {name!r} stands at positions {first} and {position}; ids must be unique"
+            )
+    return _integers(names)
+
+
+def _missing(value: Any) -> bool:
+    """None, or what does not equal itself: NaN, NaT and pandas' NA, which has no truth value."""
+    try:
+        return value is None or not bool(value == value)
+    except TypeError:
+        return True
+
+
+def _items(values: Any, what: str) -> list[Any]:
+    """Return a sequence, one value a node, as a list of plain Python values."""
+    values = plain(values)
+    if hasattr(values, "__array__"):
+        values = np.asarray(values)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise GraphError(f"{what} have shape {values.shape}; expected (number of nodes,)")
+        values = values.tolist()
+    if isinstance(values, (str, dict, set, frozenset)):
+        raise GraphError(
+            f"{what} are a {type(values).__name__}; expected a sequence in the order of the "
+            "features, one value a node"
+        )
+    try:
+        items = list(values)
+        if not set(map(type, items)) <= {str, int, float, bool, type(None)}:
+            items = [_scalar(item) for item in items]
+        set(items)  # Everything here is looked up by its hash.
+    except TypeError as error:
+        raise GraphError(
+            f"{what} cannot be read ({error}); expected a sequence with one text or number a node"
+        ) from error
+    return items
+
+
+def _ends(edges: Any) -> np.ndarray:
+    """Return both ends of every pair, one pair after another."""
+    edges = plain(edges)
+    if hasattr(edges, "itertuples") and len(set(edges.dtypes)) > 1:
+        # Columns of a frame that differ in type: a type for both could round large ids.
+        edges = edges.itertuples(index=False)
+    if hasattr(edges, "__array__"):
+        pairs = np.asarray(edges)
+        if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
+            raise GraphError(
+                f"edges have shape {pairs.shape}; expected (number of edges, 2): transpose an "
+                "array of two rows, or keep only the two columns that hold node ids"
+            )
+        return pairs.ravel()
+    try:
+        rows = [tuple(edge) for edge in edges]
+    except TypeError as error:
+        raise GraphError(
+            f"edges cannot be read as pairs of node ids ({error}); expected [(a, b), ...]"
+        ) from error
+    for at, row in enumerate(rows):
+        if len(row) != 2:
+            raise GraphError(
+                f"edge {at} has {len(row)} parts; expected a pair of node ids (weights go in "
+                "weights=, and separate sources and targets are joined by zip(sources, targets))"
+            )
+    return _objects([end for row in rows for end in row])
+
+
+def _scalar(value: Any) -> Any:
+    value = plain(value)
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
+def _objects(items: list[Any]) -> np.ndarray:
+    """Return a 1-D array of objects, even where they are tuples."""
+    return np.fromiter(items, dtype=object, count=len(items))
+
+
+def _integers(items: list[Any]) -> np.ndarray:
+    """Return int64 if every item is such an integer, otherwise objects."""
+    fit = all(type(item) is int and abs(item) < 2**63 for item in items)
+    return np.array(items, dtype=np.int64) if fit else _objects(items)

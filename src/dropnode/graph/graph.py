@@ -1,0 +1,396 @@
+"""Graph: the one type every part of the package takes, and the one place where input is checked.
+
+A :class:`Graph` that exists is sound: symmetric, without self-loops or parallel edges, with finite
+float32 features and encoded labels. Nothing downstream checks again.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dropnode.errors import GraphError, GraphWarning
+from dropnode.graph.checks import (
+    PARTS,
+    UNKNOWN,
+    Links,
+    Matrix,
+    edge_links,
+    matrix_links,
+    to_adjacency,
+    to_codes,
+    to_float32,
+    to_nodes,
+    to_parts,
+    to_positions,
+    who,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Split:
+    """Positions of the training, validation and test nodes.
+
+    Parameters
+    ----------
+    train, val, test : integer arrays
+        Disjoint node positions; a part may be empty.
+    name : str
+        What the split is called wherever a result is reported, such as ``"public"``.
+
+    Examples
+    --------
+    >>> Split(train=[0, 4], val=[1], test=[2, 3], name="tiny")
+    Split('tiny', 2/1/2)
+    """
+
+    train: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+    name: str = "custom"
+
+    def __post_init__(self) -> None:
+        parts = {part: to_positions(getattr(self, part), part) for part in PARTS}
+        values, counts = np.unique(np.concatenate(list(parts.values())), return_counts=True)
+        if (counts > 1).any():
+            raise GraphError(
+                f"node {values[counts > 1][0]} stands more than once in split {self.name!r}; "
+                "give every node to at most one of train, val and test"
+            )
+        self.__setstate__(parts)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        _freeze(self.train, self.val, self.test)
+
+    def __repr__(self) -> str:
+        sizes = "/".join(f"{len(part):,}" for part in (self.train, self.val, self.test))
+        return f"Split({self.name!r}, {sizes})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """An undirected graph with node features, some labels, and perhaps a split.
+
+    Build one with :meth:`from_edges`, :meth:`from_scipy`, :meth:`from_networkx` or
+    :meth:`from_pyg`: they repair what is safe to repair, and say so by a :class:`GraphWarning`,
+    and refuse the rest by a :class:`GraphError`. A Graph is a copy that never changes.
+
+    Attributes
+    ----------
+    adjacency : scipy.sparse.csr_array
+        Symmetric, float32, no self-loops, no parallel edges.
+    features : ndarray or scipy.sparse.csr_array
+        Raw float32 features; scaling belongs to the method, not to the data.
+    labels : ndarray of int64
+        Class codes, -1 where unknown.
+    ids : ndarray of int64 or of objects
+        The caller's own name for each node; positions if none were given.
+    class_names : tuple of str
+        The name of each class code.
+    split : Split or None
+        Which nodes train, validate and test.
+    name : str
+        What the graph is called in results; presets are looked up by it.
+    notes : tuple of str
+        What was repaired on the way in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = Graph.from_edges([("ann", "bob"), ("bob", "cy")], features=np.eye(3),
+    ...                          labels=["tea", None, "mate"], ids=["ann", "bob", "cy"])
+    >>> graph.num_edges, graph.class_names, graph.labels.tolist()
+    (2, ('mate', 'tea'), [1, -1, 0])
+    """
+
+    adjacency: sp.csr_array
+    features: Matrix
+    labels: np.ndarray
+    ids: np.ndarray
+    class_names: tuple[str, ...]
+    split: Split | None = None
+    name: str = "graph"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Only the builders make read-only arrays, so these have passed every check.
+        arrays = _arrays(self.adjacency, self.features, self.labels, self.ids)
+        if not all(isinstance(array, np.ndarray) and not array.flags.writeable for array in arrays):
+            raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
+        if self.split is None:
+            return
+        if not isinstance(self.split, Split):
+            raise GraphError(f"split is a {type(self.split).__name__}; expected a dropnode.Split")
+        positions = np.concatenate([self.split.train, self.split.val, self.split.test])
+        outside = positions[positions >= self.num_nodes]
+        if len(outside):
+            raise GraphError(
+                f"split {self.split.name!r} holds node {outside[0]}, but nodes are numbered 0 to "
+                f"{self.num_nodes - 1}; split this graph's own nodes"
+            )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # NumPy forgets that an array was read-only when it copies or pickles it.
+        vars(self).update(state)
+        _freeze(self.adjacency, self.features, self.labels, self.ids)
+
+    if not TYPE_CHECKING:  # An attribute that does not exist stays an error to mypy.
+
+        def __getattribute__(self, name: str) -> Any:
+            # Methods such as setdiag replace a sparse matrix's arrays, read-only or not. On a new
+            # object over the same arrays, they cannot reach the graph.
+            value = object.__getattribute__(self, name)
+            return copy.copy(value) if sp.issparse(value) else value
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: Any,
+        features: Any,
+        labels: Any = None,
+        *,
+        weights: Any = None,
+        ids: Any = None,
+        class_names: Sequence[str] | None = None,
+        split: Split | None = None,
+        name: str = "graph",
+    ) -> Graph:
+        """Build a graph from pairs of node ids (positions, when ``ids`` is not given).
+
+        Parameters
+        ----------
+        edges : pairs, or an array or frame of two columns
+            Each edge once or in both directions; the larger weight counts.
+        features : array, frame, tensor or sparse matrix
+            One row a node.
+        labels : sequence, optional
+            Numbers, text or booleans; -1, None or NaN where unknown.
+        weights : sequence of numbers, optional
+            One weight an edge, 1 by default.
+        ids : sequence, optional
+            The names that ``edges`` uses, in the order of the rows of ``features``.
+        class_names : sequence of str, optional
+            With them, labels are codes; without, classes are called after their labels.
+        """
+        nodes = to_nodes(features, ids)
+        links = edge_links(edges, weights, nodes[1])
+        return cls._build(nodes, links, labels, class_names, split, name)
+
+    @classmethod
+    def from_scipy(
+        cls,
+        adjacency: Any,
+        features: Any,
+        labels: Any = None,
+        *,
+        ids: Any = None,
+        class_names: Sequence[str] | None = None,
+        split: Split | None = None,
+        name: str = "graph",
+    ) -> Graph:
+        """Build a graph from a square adjacency matrix, sparse or dense, of edge weights.
+
+        An entry stored twice counts as two parallel edges: the larger stays. Everything else is
+        as in :meth:`from_edges`.
+        """
+        nodes = to_nodes(features, ids)
+        links = matrix_links(adjacency, nodes[1])
+        return cls._build(nodes, links, labels, class_names, split, name)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        features: str = "x",
+        labels: str = "y",
+        weight: str = "weight",
+        split: Split | None = None,
+        name: str = "graph",
+    ) -> Graph:
+        """Build a graph from networkx; ``features``, ``labels``, ``weight`` name attributes.
+
+        Nodes keep their networkx names as ids. A node without the label attribute is unlabelled,
+        an edge without the weight attribute weighs 1.
+        """
+        rows = []
+        for node, data in graph.nodes(data=True):
+            row = to_float32(data.get(features, []), f"the features of node {node!r}").ravel()
+            rows.append(row)
+            if len(row) == 0 or len(row) != len(rows[0]):
+                raise GraphError(
+                    f"node {node!r} has {len(row) or 'no'} features in its attribute {features!r}; "
+                    "give every node equally many, or name another attribute with features="
+                )
+        return cls.from_edges(
+            list(graph.edges()),
+            np.stack(rows) if rows else np.empty((0, 1)),
+            [data.get(labels) for _, data in graph.nodes(data=True)],
+            weights=[data.get(weight, 1.0) for _, _, data in graph.edges(data=True)],
+            ids=list(graph),
+            split=split,
+            name=name,
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, name: str = "graph") -> Graph:
+        """Build a graph from a PyTorch Geometric ``Data``.
+
+        Read are ``x``, ``edge_index``, ``edge_weight``, ``y``, the train, val and test masks, and
+        the ``class_names`` that :meth:`to_pyg` leaves.
+        """
+        for needed in ("x", "edge_index"):
+            if getattr(data, needed, None) is None:
+                raise GraphError(
+                    f"the Data object has no {needed}; it needs x, one row a node, and edge_index"
+                )
+        parts: Any = to_parts(data)
+        return cls.from_edges(
+            data.edge_index.T,
+            data.x,
+            getattr(data, "y", None),
+            weights=getattr(data, "edge_weight", None),
+            class_names=getattr(data, "class_names", None),
+            split=None if parts is None else Split(*parts),
+            name=name,
+        )
+
+    def to_pyg(self) -> Any:
+        """Return a PyTorch Geometric ``Data`` with both directions of every edge.
+
+        Features become dense, as PyG's layers expect them. Nodes keep their order, not their ids.
+        """
+        import torch
+        from torch_geometric.data import Data
+
+        entries = self.adjacency.tocoo()
+        dense = self.features.toarray() if sp.issparse(self.features) else self.features.copy()
+        data = Data(
+            x=torch.from_numpy(dense),
+            edge_index=torch.from_numpy(np.stack(entries.coords).astype(np.int64)),
+            edge_weight=torch.from_numpy(entries.data.copy()),
+            y=torch.from_numpy(self.labels.copy()),
+            class_names=self.class_names,
+        )
+        if self.split is not None:
+            for part in PARTS:
+                mask = np.zeros(self.num_nodes, dtype=bool)
+                mask[getattr(self.split, part)] = True
+                data[f"{part}_mask"] = torch.from_numpy(mask)
+        return data
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.ids)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges, each counted once."""
+        return int(self.adjacency.nnz // 2)
+
+    @property
+    def num_features(self) -> int:
+        """Number of features of a node."""
+        return int(self.features.shape[1])
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    def with_split(self, split: Split | None) -> Graph:
+        """Return the same graph with another split."""
+        return replace(self, split=split)
+
+    def check_trainable(self, split: Split | None = None) -> None:
+        """Raise :class:`GraphError` unless a classifier can be trained on ``split``."""
+        split = self.split if split is None else self.with_split(split).split
+        classes = np.unique(self.labels[self.labels != UNKNOWN])
+        if len(classes) < 2:
+            found = f"only class {self.class_names[classes[0]]!r}" if len(classes) else "no node"
+            raise GraphError(f"{found} has a label; a classifier needs at least two classes")
+        if split is None:
+            raise GraphError("the graph has no split; add one with graph.with_split(Split(...))")
+        for part in ("train", "val"):
+            positions = getattr(split, part)
+            bare = positions[self.labels[positions] == UNKNOWN]
+            if len(bare):
+                raise GraphError(
+                    f"node {who(self.ids, bare[0])} is in the {part} part of split {split.name!r} "
+                    f"but has no label (such nodes: {len(bare):,}); label it or take it out"
+                )
+        absent = np.setdiff1d(np.arange(self.num_classes), self.labels[split.train])
+        if len(absent):
+            names = ", ".join(repr(self.class_names[code]) for code in absent)
+            raise GraphError(
+                f"the training part of split {split.name!r} has no node of class {names}; "
+                "add a labelled node of each class to it"
+            )
+
+    def fingerprint(self) -> str:
+        """Return a sha256 of edges, features, labels and classes: which data a result is about.
+
+        Names do not count, nor does the split. Dense and sparse features differ.
+        """
+        digest = hashlib.sha256(repr((self.features.shape, self.class_names)).encode())
+        for array in _arrays(self.adjacency, self.features, self.labels):
+            # How wide an index is depends on the SciPy version, not on the data.
+            digest.update(array.astype("<i8" if array.dtype.kind == "i" else "<f4").tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        kind = "sparse" if sp.issparse(self.features) else "dense"
+        known = int((self.labels != UNKNOWN).sum())
+        return (
+            f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, "
+            f"{self.num_features:,} {kind} features, {self.num_classes} classes, "
+            f"{known:,} labels, split {self.split!r})"
+        )
+
+    @classmethod
+    def _build(
+        cls,
+        nodes: tuple[Matrix, np.ndarray],
+        links: Links,
+        labels: Any,
+        class_names: Any,
+        split: Any,
+        name: str,
+    ) -> Graph:
+        features, ids = nodes
+        codes, names = to_codes(labels, len(ids), class_names)
+        adjacency, notes = to_adjacency(links, ids)
+        _freeze(adjacency, features, codes, ids)
+        graph = cls(adjacency, features, codes, ids, names, split, name, notes)
+        for note in notes:
+            warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
+        return graph
+
+
+def _freeze(*members: Matrix) -> None:
+    for array in _arrays(*members):
+        array.flags.writeable = False
+
+
+def _arrays(*members: Matrix) -> list[np.ndarray]:
+    """Return the plain arrays of which the members, dense or sparse, are made."""
+    made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
+    return [array for arrays in made_of for array in arrays]
+
+
+def _outside() -> int:
+    """Return the stack level of the first line outside the package: the user's own."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dropnode":
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,1 @@
+"""Everything that classifies nodes: GRAND with its variants, and the baselines."""

@@ -1,0 +1,111 @@
+"""What baselines share: their usual settings, and a network trained on whole graphs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dropnode.methods.base import Inputs, NodeClassifier
+from dropnode.ops.perturb import entry_mask, masked
+from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.scaling import KINDS
+from dropnode.settings import Config, choice, count, positive, weight
+from dropnode.training import Phase
+
+Parts = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineConfig(Config):
+    """What every trained baseline is told.
+
+    Attributes
+    ----------
+    feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
+        :class:`dropnode.ops.scaling.FeatureScaling`
+    learning_rate : of Adam, unless the baseline says otherwise
+    weight_decay : coupled, on what :meth:`Baseline.decayed` returns
+    stopping : as in :class:`dropnode.training.Stopping`; ``"never"`` runs every epoch and
+        keeps the last
+    patience : epochs without progress before training stops
+    max_epochs : epochs at most; exactly this many where nothing can validate
+    """
+
+    feature_scaling: str = choice(*KINDS)
+    learning_rate: float = positive()
+    weight_decay: float = weight()
+    stopping: str = choice("loss", "loss-or-accuracy", "accuracy", "never")
+    patience: int = count()
+    max_epochs: int = count()
+
+
+class Baseline(NodeClassifier):
+    """A network that is trained full-batch, by Adam, on the cross-entropy of the labelled nodes.
+
+    A subclass says what the network is and how it classifies; where its objective is another, it
+    overrides :meth:`loss` too.
+    """
+
+    @abstractmethod
+    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+        """Return logits of all nodes; with a stream, as in training, else without randomness."""
+
+    def decayed(self) -> Iterable[nn.Parameter]:
+        """Return the parameters that weight decay applies to; all by default."""
+        return self.network.parameters()
+
+    def optimiser(self) -> torch.optim.Optimizer:
+        """Return the optimiser of a phase that trains the whole network."""
+        decayed = list(self.decayed())
+        chosen = {id(parameter) for parameter in decayed}
+        free = [p for p in self.network.parameters() if id(p) not in chosen]
+        groups = [
+            {"params": decayed, "weight_decay": self.config.weight_decay},
+            {"params": free, "weight_decay": 0.0},
+        ]
+        groups = [group for group in groups if group["params"]]
+        return torch.optim.Adam(groups, lr=self.config.learning_rate, fused=True)
+
+    def phases(self) -> list[Phase]:
+        """Return one phase."""
+        return [self.until_validated("train", self.optimiser())]
+
+    def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, Parts]:
+        """Return the cross-entropy of the labelled nodes."""
+        self.network.train()
+        supervised = self.supervised(self.classify(self.inputs, stream)[self.train_rows])
+        return supervised, {"supervised": supervised}
+
+    def supervised(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy of the labelled nodes, given their logits."""
+        return F.cross_entropy(logits, self.train_targets, weight=self.class_weights)
+
+    @torch.no_grad()
+    def logits_of(self, inputs: Inputs, rows: np.ndarray | None = None) -> torch.Tensor:
+        """Return deterministic logits on inputs that :meth:`read` made."""
+        self.network.eval()
+        logits = self.classify(inputs)
+        return logits if rows is None else logits[torch.from_numpy(rows.copy()).to(self.device)]
+
+
+def drop(x: torch.Tensor, rate: float, stream: Stream | None, place: str) -> torch.Tensor:
+    """Return a dense matrix with entries dropped; ``place`` names the layer."""
+    return x if stream is None else Dropout([stream])(x, rate, place)
+
+
+def drop_features(features: Features, rate: float, stream: Stream | None) -> Features:
+    """Return features with entries dropped; of sparse ones, only what is stored is drawn for."""
+    if stream is None or rate == 0:
+        return features
+    if isinstance(features, SparseMatrix):
+        kept = entry_mask(stream.at("input"), features, rate)
+        return masked(features, kept, 1.0 / (1.0 - rate))
+    return drop(features, rate, stream, "input")

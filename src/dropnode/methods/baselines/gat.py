@@ -1,0 +1,62 @@
+"""GAT: graph attention network.
+
+Veličković et al., *Graph Attention Networks*, ICLR 2018. Every layer averages over neighbours with
+weights that several heads of attention learn; ELU and dropout between layers, dropout on the
+attention too. Heads are concatenated, and averaged in the last layer.
+
+Attention looks at which nodes are joined, not at the weights of their edges. Deviation: biases are
+decayed along with the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dropnode.methods.base import Inputs
+from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop_features
+from dropnode.methods.baselines.layers import Attention
+from dropnode.ops.randomness import Stream
+from dropnode.settings import count, rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class GATConfig(BaselineConfig):
+    """Settings of GAT: width of a head, heads of the hidden layers and of the last, dropout."""
+
+    hidden: int = count()
+    heads: int = count()
+    output_heads: int = count()
+    layers: int = count(default=2)
+    dropout: float = rate()
+
+
+class GAT(Baseline):
+    """Graph attention, as many layers as asked for."""
+
+    name = "gat"
+    config_type = GATConfig
+    config: GATConfig
+
+    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleList:
+        """Return the layers."""
+        config = self.config
+        wide = config.hidden * config.heads
+        inputs = [num_features, *[wide] * (config.layers - 1)]
+        options = {"dropout": config.dropout}
+        inner = [Attention(n, config.hidden, config.heads, **options) for n in inputs[:-1]]
+        last = Attention(inputs[-1], num_classes, config.output_heads, concat=False, **options)
+        return nn.ModuleList([*inner, last])
+
+    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+        """Attend, layer after layer; the layers drop attention themselves, in training."""
+        rate, edges = self.config.dropout, inputs.looped_edges
+        assert isinstance(self.network, nn.ModuleList)
+        first, *others = self.network
+        x: torch.Tensor = first(drop_features(inputs.features, rate, stream), edges)
+        for number, layer in enumerate(others):
+            x = layer(drop(F.elu(x), rate, stream, f"hidden {number}"), edges)
+        return x

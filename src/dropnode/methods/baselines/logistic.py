@@ -1,0 +1,91 @@
+"""Logistic regression on ĀX: features averaged over the neighbourhood, and a linear classifier.
+
+What propagation alone is worth, without a network, augmentations or agreement: the third floor.
+scikit-learn fits it; of a few strengths of the penalty, the one with the highest validation
+accuracy is kept, the strongest of equals, and without validation the middle one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from dropnode.graph import Graph, Split
+from dropnode.methods.base import Inputs
+from dropnode.methods.baselines.closed import ClosedForm, ClosedFormConfig
+from dropnode.methods.baselines.layers import Linear
+from dropnode.ops.propagation import mixed_order, propagated_rows
+from dropnode.ops.randomness import Stream
+from dropnode.settings import count
+
+INVERSE_PENALTIES = (1.0, 10.0, 100.0, 1e3, 1e4)
+"""What scikit-learn calls C, strongest penalty first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticConfig(ClosedFormConfig):
+    """Settings: propagation steps of Ā [K]."""
+
+    order: int = count(least=0)
+
+
+class Logistic(ClosedForm):
+    """A linear classifier of propagated features."""
+
+    name = "logistic"
+    config_type = LogisticConfig
+    config: LogisticConfig
+
+    def make_network(self, num_features: int, num_classes: int) -> Linear:
+        """Return a linear map."""
+        return Linear(num_features, num_classes)
+
+    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Fit the linear map."""
+        super().prepare(graph, split, stream)
+        train, val = (self._propagated(rows) for rows in (split.train, split.val))
+        weights = None
+        if self.class_weights is not None:
+            weights = dict(enumerate(self.class_weights.tolist()))
+        targets, held = graph.labels[split.train], graph.labels[split.val]
+        best, chosen = -1.0, INVERSE_PENALTIES[len(INVERSE_PENALTIES) // 2]
+        for inverse in INVERSE_PENALTIES if len(held) else ():
+            accuracy = self._fitted(train, targets, inverse, weights).score(val, held)
+            if accuracy > best:
+                best, chosen = accuracy, inverse
+        model = self._fitted(train, targets, chosen, weights)
+        coefficients, intercept = model.coef_, model.intercept_
+        if graph.num_classes == 2:
+            # scikit-learn keeps the second class alone.
+            coefficients = np.vstack([-coefficients, coefficients]) / 2
+            intercept = np.concatenate([-intercept, intercept]) / 2
+        with torch.no_grad():
+            self.network.weight.copy_(torch.from_numpy(coefficients))
+            self.network.bias.copy_(torch.from_numpy(intercept))
+
+    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+        """Map, then propagate: fewer columns, the same result."""
+        product = inputs.features @ self.network.weight.T
+        return mixed_order(inputs.operator, product, self.config.order) + self.network.bias
+
+    def _propagated(self, rows: np.ndarray) -> np.ndarray:
+        wanted = torch.from_numpy(rows.copy()).to(self.device)
+        if not len(rows):
+            return np.empty((0, self.num_features))
+        inputs = self.inputs
+        found = propagated_rows(inputs.operator, inputs.features, wanted, self.config.order)
+        return found.double().cpu().numpy()
+
+    @staticmethod
+    def _fitted(
+        features: np.ndarray,
+        targets: np.ndarray,
+        inverse: float,
+        weights: dict[int, float] | None,
+    ) -> LogisticRegression:
+        return LogisticRegression(C=inverse, class_weight=weights, max_iter=1000).fit(
+            features, targets
+        )

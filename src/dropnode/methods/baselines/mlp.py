@@ -1,0 +1,34 @@
+"""MLP: a perceptron that sees a node's own features and no edge.
+
+The floor for every method on a graph: what a node's features alone say. Width, dropout and decay
+are those of the GCN it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from dropnode.methods.base import Inputs
+from dropnode.methods.baselines.layered import Layered
+from dropnode.methods.baselines.layers import Linear
+from dropnode.ops.randomness import Stream
+
+
+class MLP(Layered):
+    """Linear layers, as many as asked for."""
+
+    name = "mlp"
+
+    def make_layer(self, num_inputs: int, num_outputs: int) -> Linear:
+        """Return one linear map."""
+        return Linear(num_inputs, num_outputs)
+
+    def context(self, inputs: Inputs, stream: Stream | None) -> tuple[()]:
+        """Return nothing."""
+        return ()
+
+    def decayed(self) -> Iterable[nn.Parameter]:
+        """Return the weights of the first layer."""
+        return [self.network[0].weight]

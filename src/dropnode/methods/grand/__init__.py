@@ -1,0 +1,1 @@
+"""GRAND: perturb, propagate, classify, agree."""

@@ -1,0 +1,151 @@
+"""GrandConfig: every choice GRAND leaves open, strictly checked, and the presets that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from dropnode.errors import ConfigError
+from dropnode.methods.grand.heads import HEADS
+from dropnode.ops.perturb import PERTURBATIONS
+from dropnode.ops.scaling import KINDS
+from dropnode.settings import (
+    Config,
+    choice,
+    count,
+    flag,
+    positive,
+    rate,
+    read_yaml,
+    temperature,
+    weight,
+)
+
+DEFAULT = "default"
+"""The preset for a graph that has none of its own."""
+
+
+@dataclass(frozen=True)
+class GrandConfig(Config):
+    """One configuration of GRAND. The paper's symbol stands in brackets.
+
+    Attributes
+    ----------
+    feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
+        :class:`dropnode.ops.scaling.FeatureScaling`
+    perturbation : ``"dropnode"``, ``"dropout"`` or ``"dropedge"``
+    drop_rate : probability of dropping a node, an entry of X or an entry of Â [δ]
+    order : propagation steps [K]
+    augmentations : views an epoch [S]
+    consistency_weight : weight of the agreement of views [λ]
+    temperature : sharpening of the average prediction, 1 for none [T]
+    head : ``"mlp"``, ``"gcn"`` or ``"gat"``
+    hidden : width of the hidden layer
+    batch_norm : normalise the inputs of both layers
+    input_dropout, hidden_dropout : dropout rates inside the head
+    input_dropout_on : entries of ``"propagated"`` features, as the paper has it; or, far cheaper,
+        whole ``"columns"``, features that a view lacks at all nodes, or raw ``"entries"``
+    input_norm : with ``batch_norm``, the statistics of the first layer's: ``"batch"``, or
+        ``"fixed"`` ones of the unperturbed propagated features, which is far cheaper
+    learning_rate, weight_decay : of Adam; the decay is coupled, and on every parameter
+    patience : epochs without progress before training stops
+    max_epochs : epochs at most; exactly this many where nothing can validate
+    mask_scaling : ``"training"`` or ``"inference"``, see :mod:`dropnode.ops.perturb`
+    initialisation : ``"glorot"`` or ``"released"``, see :mod:`dropnode.methods.grand.heads`
+    reduction : ``"sum"`` or ``"mean"`` over nodes, see :mod:`dropnode.methods.grand.objective`
+    stopping : ``"loss"``, ``"loss-or-accuracy"`` or ``"accuracy"``, see
+        :class:`dropnode.training.Stopping`
+    attention_heads : of the ``"gat"`` head; they share ``hidden``
+    """
+
+    feature_scaling: str = choice(*KINDS)
+    perturbation: str = choice(*PERTURBATIONS)
+    drop_rate: float = rate()
+    order: int = count(least=0)
+    augmentations: int = count()
+    consistency_weight: float = weight()
+    temperature: float = temperature()
+    head: str = choice(*HEADS)
+    hidden: int = count()
+    batch_norm: bool = flag()
+    input_dropout: float = rate()
+    hidden_dropout: float = rate()
+    learning_rate: float = positive()
+    weight_decay: float = weight()
+    patience: int = count()
+    max_epochs: int = count()
+    mask_scaling: str = choice("training", "inference")
+    initialisation: str = choice("glorot", "released")
+    reduction: str = choice("sum", "mean")
+    stopping: str = choice("loss", "loss-or-accuracy", "accuracy")
+    attention_heads: int = count(default=8)
+    input_dropout_on: str = choice("propagated", "columns", "entries", default="propagated")
+    input_norm: str = choice("batch", "fixed", default="batch")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head == "gat" and self.batch_norm:
+            raise ConfigError("batch_norm = true with head = 'gat'; set batch_norm=false")
+        if self.head == "gat" and self.input_dropout_on != "propagated":
+            raise ConfigError(
+                f"input_dropout_on = {self.input_dropout_on!r} with head = 'gat', whose first "
+                "layer does not commute with propagation; set input_dropout_on=propagated"
+            )
+        if self.batch_norm and self.input_norm == "batch" and self.input_dropout_on != "propagated":
+            raise ConfigError(
+                f"input_dropout_on = {self.input_dropout_on!r} before propagation, but batch_norm "
+                "with input_norm = 'batch' needs propagated features; set input_norm=fixed"
+            )
+        if self.head == "gat" and self.hidden % self.attention_heads:
+            raise ConfigError(
+                f"hidden = {self.hidden} with {self.attention_heads} attention heads; expected a "
+                "multiple of attention_heads"
+            )
+
+
+def preset(name: str | None, dataset: str, variant: str = "grand") -> tuple[str, GrandConfig]:
+    """Return the preset of a dataset, and its name.
+
+    Without a name: ``official`` where the dataset has one, else ``default``. A variant may have
+    rates of its own; what defines it is in :mod:`dropnode.methods.table`.
+
+    Examples
+    --------
+    >>> name, config = preset(None, "citeseer")
+    >>> name, config.order, config.temperature
+    ('official', 2, 0.3)
+    """
+    table = _table()
+    if name is None:
+        name = "official" if dataset in table["datasets"] else DEFAULT
+    if name == DEFAULT:
+        return name, GrandConfig.from_dict(table[DEFAULT])
+    if name not in table["fidelities"]:
+        raise ConfigError(f"unknown preset {name!r}; expected one of {', '.join(preset_names())}")
+    if dataset not in table["datasets"]:
+        raise ConfigError(
+            f"preset {name!r} exists for {', '.join(table['datasets'])}, not for {dataset!r}; "
+            f"use preset {DEFAULT!r}"
+        )
+    values = table["datasets"][dataset] | table["fidelities"][name]
+    values |= table["adjustments"].get(name, {}).get(dataset, {})
+    values |= table["variants"].get(name, {}).get(dataset, {}).get(variant, {})
+    return name, GrandConfig.from_dict(values)
+
+
+def preset_names() -> list[str]:
+    """Return every preset's name."""
+    return [*_table()["fidelities"], DEFAULT]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = (
+        resources.files("dropnode.methods.grand")
+        .joinpath("presets.yaml")
+        .read_text(encoding="utf-8")
+    )
+    table: dict[str, Any] = read_yaml(text)
+    return table

@@ -1,0 +1,1 @@
+"""The training step of GRAND in kernels: losses and gradients without autograd."""

@@ -1,0 +1,74 @@
+"""The first layer in kernels, for heads whose other layers are left to autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from dropnode.methods.grand.fused.propagated import Propagated
+from dropnode.methods.grand.heads import Head
+from dropnode.ops.perturb import Augmentation
+from dropnode.ops.propagation import SparseMatrix
+from dropnode.ops.randomness import Stream
+
+
+class First:
+    """Propagated, dropped out and normalised features of every view, times the first weights.
+
+    Parameters
+    ----------
+    head : Head
+        On the CPU, and not one that commutes.
+    features : SparseMatrix
+    operator : SparseMatrix
+        Â of the unperturbed graph.
+    order : int
+    """
+
+    def __init__(
+        self, head: Head, features: SparseMatrix, operator: SparseMatrix, order: int
+    ) -> None:
+        self.layer = Propagated(head, features, operator, order)
+        self.hidden = head.weight1.shape[1]
+        self.calls = 0
+        first = ("weight1", "norm1.weight", "norm1.bias")
+        self.parameters = {n: p for n, p in head.named_parameters() if n in first}
+
+    def __call__(self, drawn: Sequence[Augmentation], streams: Sequence[Stream]) -> torch.Tensor:
+        """Return (nodes, views, hidden), to be differentiated before the next call."""
+        self.calls += 1
+        product: torch.Tensor = _Product.apply(self, drawn, streams, *self.parameters.values())
+        return product
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        first: First,
+        drawn: Sequence[Augmentation],
+        streams: Sequence[Stream],
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.first, ctx.call = first, first.calls
+        product, _ = first.layer.forward(drawn, streams)
+        wide = torch.from_numpy(product).view(len(product), len(drawn), -1)
+        # A copy: the memory of the layer is written over by its next step.
+        return wide[:, :, : first.hidden].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        first: First = ctx.first
+        if ctx.call != first.calls:
+            raise RuntimeError(
+                "the views of this loss have made room for those of a later one; call backward() "
+                "before the next loss"
+            )
+        missing = first.layer.wide - first.hidden
+        wide = torch.nn.functional.pad(gradient, (0, missing)).flatten(1).contiguous()
+        found = first.layer.backward(wide.numpy())
+        return None, None, None, *(found[name] for name in first.parameters)

@@ -1,0 +1,219 @@
+"""Views of a small graph, whose dense Ā stays in cache, 64 nodes at a time.
+
+Each propagated feature is the sum of rows of Ā over the few nodes that have it and are kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dropnode.methods.grand.fused.views import BLOCK, Columns, Drop, blocks
+from dropnode.ops.kernels.bits import transpose_words
+from dropnode.ops.kernels.jit import kernel
+from dropnode.ops.kernels.memory import aligned, scratch
+from dropnode.ops.kernels.simd import add_scaled, keep, load, splat, store
+from dropnode.ops.kernels.sparse import has_bit
+from dropnode.ops.kernels.threads import PIECES, ranges, spread
+
+TOGETHER = 4
+"""Views that are made at once, in registers."""
+
+
+def dense_panels(mixed: np.ndarray) -> np.ndarray:
+    """Cut a dense Ā into panels of 64 columns, (blocks, nodes, 64)."""
+    nodes = len(mixed)
+    panels = aligned(blocks(nodes), nodes, BLOCK)
+    panels[:] = 0
+    for number, panel in enumerate(panels):
+        part = mixed[:, number * BLOCK : (number + 1) * BLOCK]
+        panel[:, : part.shape[1]] = part
+    return panels
+
+
+def small_views(
+    features: Columns,
+    panels: np.ndarray,
+    drops: list[Drop],
+    weight: np.ndarray,
+    out: np.ndarray,
+    product: np.ndarray,
+) -> None:
+    """Write Ā(mask ⊙ X), dropped out, of every view into ``out`` (views, blocks, features, 64).
+
+    And its products with ``weight`` (features, hidden) into ``product`` (nodes, views · hidden),
+    while it is in cache. ``panels`` are those of Āᵀ, whose columns are what each node collects.
+    Four views at a time share every row that is read.
+    """
+    for first in range(0, len(drops), TOGETHER):
+        group = drops[first : first + TOGETHER]
+        values = np.zeros((len(features.values), TOGETHER), np.float32)
+        for view, drop in enumerate(group):
+            _mask_values(
+                features.nodes,
+                features.values,
+                features.entries,
+                drop.node_words,
+                drop.entry_words,
+                np.float32(drop.scale * drop.boost),
+                view,
+                values,
+            )
+        words = np.stack([drop.input_words for drop in group])
+        target = out[first : first + TOGETHER]
+        column = first * weight.shape[1]
+        _spread_panels(features, values, panels, words, weight, target, column, product)
+
+
+def _spread_panels(
+    features: Columns,
+    values: np.ndarray,
+    panels: np.ndarray,
+    words: np.ndarray,
+    weight: np.ndarray,
+    out: np.ndarray,
+    column: int,
+    product: np.ndarray,
+) -> None:
+    def some(piece: tuple[int, int]) -> None:
+        _small_views(
+            features.starts,
+            features.nodes,
+            values,
+            panels,
+            words,
+            weight,
+            *piece,
+            scratch(len(out) * weight.shape[1], BLOCK),
+            out,
+            column,
+            product,
+        )
+
+    spread(some, ranges(len(panels), PIECES))
+
+
+def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return Σ over views of (dropped out, propagated features)ᵀ G, (features, hidden).
+
+    ``views`` is what :func:`small_views` made, ``gradient`` (nodes, views · hidden).
+    """
+    hidden = gradient.shape[1] // len(views)
+    pieces = ranges(views.shape[1], PIECES)
+    sums = aligned(len(pieces), views.shape[2], hidden)
+    spread(
+        lambda number: _small_adjoint(views, gradient, *pieces[number], sums[number]),
+        range(len(pieces)),
+    )
+    total: np.ndarray = sums.sum(axis=0)
+    return total
+
+
+@kernel
+def _mask_values(nodes, values, entries, node_words, entry_words, scale, view, out):  # type: ignore[no-untyped-def]
+    for position in range(len(nodes)):
+        kept = has_bit(node_words, 0, nodes[position])
+        if entry_words.shape[1] > 0:
+            kept = kept and has_bit(entry_words, 0, entries[position])
+        out[position, view] = values[position] * scale if kept else np.float32(0)
+
+
+@kernel
+def _small_views(  # type: ignore[no-untyped-def]
+    starts,
+    nodes,
+    values,
+    panels,
+    input_words,
+    weight,
+    first_panel,
+    stop_panel,
+    sums,
+    out,
+    first_column,
+    product,
+):
+    views = len(out)
+    features = len(starts) - 1
+    words = np.empty((views, 64), np.uint64)
+    words[:] = ~np.uint64(0)
+    for number in range(first_panel, stop_panel):
+        panel = panels[number]
+        sums[:] = 0
+        for first in range(0, features, 16):
+            stop = min(first + 16, features)
+            if first & 63 == 0 and input_words.shape[2] > 0:
+                for view in range(views):
+                    transpose_words(input_words[view], number * 64, first >> 6, words[view])
+            for column in range(first, stop):
+                one = splat(64, np.float32(0))
+                two, three, four = one, one, one
+                for position in range(starts[column], starts[column + 1]):
+                    row = load(64, panel, nodes[position], 0)
+                    one = add_scaled(one, values[position, 0], row)
+                    two = add_scaled(two, values[position, 1], row)
+                    three = add_scaled(three, values[position, 2], row)
+                    four = add_scaled(four, values[position, 3], row)
+                place = column & 63
+                store(keep(words[0, place], one), out[0, number], column, 0)
+                if views > 1:
+                    store(keep(words[1, place], two), out[1, number], column, 0)
+                if views > 2:
+                    store(keep(words[2, place], three), out[2, number], column, 0)
+                if views > 3:
+                    store(keep(words[3, place], four), out[3, number], column, 0)
+            # Sixteen features of a view are 4 kB: read again while they are near.
+            for view in range(views):
+                _add_products(out[view, number], weight, first, stop, view * weight.shape[1], sums)
+        for node in range(min(64, len(product) - number * 64)):
+            for unit in range(len(sums)):
+                product[number * 64 + node, first_column + unit] = sums[unit, node]
+
+
+@kernel
+def _small_adjoint(views, gradient, first_panel, stop_panel, sums):  # type: ignore[no-untyped-def]
+    features, hidden = sums.shape
+    nothing = splat(16, np.float32(0))
+    sums[:] = 0
+    for number in range(first_panel, stop_panel):
+        count = min(64, len(gradient) - number * 64)
+        for view in range(len(views)):
+            seen = views[view, number]
+            for feature in range(0, features - 3, 4):
+                for column in range(0, hidden, 16):
+                    one, two = load(16, sums, feature, column), load(16, sums, feature + 1, column)
+                    three = load(16, sums, feature + 2, column)
+                    four = load(16, sums, feature + 3, column)
+                    for node in range(count):
+                        row = load(16, gradient, number * 64 + node, view * hidden + column)
+                        one = add_scaled(one, seen[feature, node], row)
+                        two = add_scaled(two, seen[feature + 1, node], row)
+                        three = add_scaled(three, seen[feature + 2, node], row)
+                        four = add_scaled(four, seen[feature + 3, node], row)
+                    store(one, sums, feature, column)
+                    store(two, sums, feature + 1, column)
+                    store(three, sums, feature + 2, column)
+                    store(four, sums, feature + 3, column)
+            for feature in range(features & ~3, features):
+                for column in range(0, hidden, 16):
+                    one = nothing
+                    for node in range(count):
+                        row = load(16, gradient, number * 64 + node, view * hidden + column)
+                        one = add_scaled(one, seen[feature, node], row)
+                    store(load(16, sums, feature, column) + one, sums, feature, column)
+
+
+@kernel
+def _add_products(rows, weight, first, stop, target, sums):  # type: ignore[no-untyped-def]
+    for unit in range(0, weight.shape[1], 4):
+        one, two = load(64, sums, target + unit, 0), load(64, sums, target + unit + 1, 0)
+        three, four = load(64, sums, target + unit + 2, 0), load(64, sums, target + unit + 3, 0)
+        for column in range(first, stop):
+            row = load(64, rows, column, 0)
+            one = add_scaled(one, weight[column, unit], row)
+            two = add_scaled(two, weight[column, unit + 1], row)
+            three = add_scaled(three, weight[column, unit + 2], row)
+            four = add_scaled(four, weight[column, unit + 3], row)
+        store(one, sums, target + unit, 0)
+        store(two, sums, target + unit + 1, 0)
+        store(three, sums, target + unit + 2, 0)
+        store(four, sums, target + unit + 3, 0)

@@ -1,0 +1,1 @@
+"""Mathematics on arrays: randomness, scaling, perturbation, propagation, and their kernels."""

@@ -1,0 +1,96 @@
+"""Random bits of any probability, 64 at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dropnode.ops.kernels.jit import kernel
+
+DIGITS = 53
+"""Binary digits of a probability: those of a double."""
+
+
+def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -> np.ndarray:
+    """Draw bits that are one with the given probability, packed into words.
+
+    Parameters
+    ----------
+    state : array of uint64 (4,)
+        Where an SFC64 generator starts; the first words are thrown away.
+    rows, columns : int
+        The shape of the bits. Each row starts a new word; bits beyond its end are arbitrary.
+    probability : float
+        From 0 to 1, taken to 53 binary digits.
+
+    Returns
+    -------
+    ndarray of uint64 (rows, ceil(columns / 64))
+        The lowest bit of a word comes first.
+    """
+    words = np.empty((rows, -(-columns // 64)), dtype=np.uint64)
+    if probability >= 1.0:
+        words.fill(np.uint64(2**64 - 1))
+    else:
+        _draw(state, np.uint64(round(probability * 2**DIGITS)), words.reshape(-1))
+    return words
+
+
+@kernel
+def _draw(state, threshold, words):  # type: ignore[no-untyped-def]
+    # SFC64 (Doty-Humphrey, PractRand), as NumPy has it, with the twelve rounds that mix its seed.
+    # Each lane compares a uniform number with the threshold, binary digit by binary digit; the
+    # first digit that differs decides. Half of the lanes are decided by each word drawn, so that
+    # 64 lanes take 8 words on average, and a single one for a probability of one half.
+    a, b, c, counter = state[0], state[1], state[2], state[3]
+    one = np.uint64(1)
+    everything = ~np.uint64(0)
+    top = np.uint64(DIGITS - 1)
+    mask = (one << np.uint64(DIGITS)) - one
+    for _ in range(12):
+        drawn = a + b + counter
+        counter += one
+        a = b ^ (b >> np.uint64(11))
+        b = c + (c << np.uint64(3))
+        c = ((c << np.uint64(24)) | (c >> np.uint64(40))) + drawn
+    for position in range(len(words)):
+        digits = threshold
+        kept = np.uint64(0)
+        open_lanes = everything
+        while digits != 0 and open_lanes != 0:
+            drawn = a + b + counter
+            counter += one
+            a = b ^ (b >> np.uint64(11))
+            b = c + (c << np.uint64(3))
+            c = ((c << np.uint64(24)) | (c >> np.uint64(40))) + drawn
+            if (digits >> top) & one:
+                kept |= open_lanes & ~drawn
+                open_lanes &= drawn
+            else:
+                open_lanes &= ~drawn
+            digits = (digits << one) & mask
+        words[position] = kept
+
+
+@kernel
+def transpose_words(words, first, column, block):  # type: ignore[no-untyped-def]
+    """Fill ``block`` with the transpose of the 64 x 64 bits at row ``first``, word ``column``.
+
+    Rows beyond the end count as zeros. Halves are exchanged, then halves of halves, and so on.
+    """
+    rows = min(64, len(words) - first)
+    for i in range(64):
+        block[i] = words[first + i, column] if i < rows else np.uint64(0)
+    shift = np.uint64(32)
+    mask = np.uint64(0x00000000FFFFFFFF)
+    while shift != 0:
+        step = np.int64(shift)
+        i = 0
+        while i < 64:
+            for k in range(i, i + step):
+                low, high = block[k], block[k + step]
+                change = ((low >> shift) ^ high) & mask
+                block[k] = low ^ (change << shift)
+                block[k + step] = high ^ change
+            i += 2 * step
+        shift >>= np.uint64(1)
+        mask ^= mask << shift

@@ -1,0 +1,290 @@
+"""Propagation, and products with sparse features, of several views at once.
+
+Matrices are CSR arrays (``starts``, ``columns``, ``values``) or dense rows padded to a multiple of
+16 columns. Views stand side by side in the columns of one dense matrix. A view keeps some nodes
+(``node_words``: a bit a node) and some stored entries of the features (``entry_words``: a bit an
+entry); no words at all mean that everything is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dropnode.ops.kernels.jit import kernel
+from dropnode.ops.kernels.memory import LANES, scratch
+from dropnode.ops.kernels.simd import add_scaled, load, prefetch, splat, store, stream
+from dropnode.ops.kernels.threads import PIECES, ranges, spread, threads
+
+Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Where rows start, the column of each stored entry, its value."""
+
+WIDE = 64
+"""Columns that go through all hops together: few enough to stay in cache, wide enough that fetching
+a row from memory is worth its while."""
+
+AHEAD = 16
+"""Entries between asking for a row and using it."""
+
+MANY = 50_000
+"""Nodes from which a hop over one block of columns is worth sharing between threads."""
+
+FAR = 500_000
+"""Nodes from which a block of columns has left every cache by the time it is read again."""
+
+
+def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
+    """Write 1/(K+1) Σ_{k=0..K} Âᵏx into ``out``, which may be ``x`` itself."""
+    blocks = ranges(x.shape[1], max(1, -(-x.shape[1] // WIDE)), WIDE)
+    if order == 0:
+        np.copyto(out, x)
+    elif len(x) < MANY:
+        # A block of columns a thread, through all hops.
+        spread(lambda block: _propagate_alone(matrix, x, block, order, out), blocks)
+    else:
+        # One block at a time, whose hops are shared: what is read is in the cache of all threads,
+        # and in memory once.
+        for block in blocks:
+            _propagate_together(matrix, x, block, order, out)
+
+
+def _propagate_alone(
+    matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
+) -> None:
+    width = _width(block)
+    work = scratch(3, len(x), width)
+    for column in range(*block, width):
+        _HOPS[width](*matrix, x, column, order, *work, out)
+
+
+def _propagate_together(
+    matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
+) -> None:
+    width = _width(block)
+    copied, last_hop = _COPY[width], _LAST_HOP[width]
+    # Written past the caches, a row need not be read from memory first.
+    hop = (_STREAMED_HOP if len(x) >= FAR else _HOP)[width]
+    own, source, target = scratch(3, len(x), width)
+    pieces = ranges(len(x), PIECES)
+    for column in range(*block, width):
+        spread(partial(copied, x, column, own), pieces)
+        read = own
+        for _ in range(order - 1):
+            spread(partial(hop, *matrix, own, read, target), pieces)
+            read, source, target = target, target, source
+        share = 1.0 / (order + 1)
+        spread(partial(last_hop, *matrix, own, read, share, out, column), pieces)
+
+
+def _width(block: tuple[int, int]) -> int:
+    return WIDE if block[1] - block[0] == WIDE else LANES
+
+
+def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
+    """Write the product of a sparse and a dense matrix into ``out``."""
+    kernel = _PRODUCTS[_lanes(x.shape[1])]
+    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), threads()))
+
+
+def multiply_views(
+    features: Csr,
+    weights: np.ndarray,
+    node_words: np.ndarray,
+    entry_words: np.ndarray,
+    scale: float,
+    out: np.ndarray,
+) -> None:
+    """Write scale · (mask ⊙ X) W of every view into ``out`` (nodes, views · hidden).
+
+    ``weights`` is (views, features, hidden), or (1, features, hidden) for all views alike.
+    """
+    hidden = weights.shape[2]
+    kernel = _VIEWS[_lanes(hidden)]
+    flat = weights.reshape(-1, hidden)
+    apart = weights.shape[1] if len(weights) > 1 else 0
+    views = out.shape[1] // hidden
+
+    def rows(piece: tuple[int, int]) -> None:
+        kernel(*features, flat, apart, views, node_words, entry_words, scale, *piece, out)
+
+    spread(rows, ranges(len(out), threads()))
+
+
+def multiply_views_adjoint(
+    features: Csr,
+    gradient: np.ndarray,
+    node_words: np.ndarray,
+    entry_words: np.ndarray,
+    scale: float,
+    out: np.ndarray,
+) -> None:
+    """Write scale · (mask ⊙ X)ᵀ G of every view into ``out`` (views, features, hidden)."""
+    kernel = _VIEWS_ADJOINT[_lanes(out.shape[2])]
+    spread(
+        lambda view: kernel(*features, gradient, view, node_words, entry_words, scale, out[view]),
+        range(len(out)),
+    )
+
+
+@kernel
+def has_bit(words, row, position):  # type: ignore[no-untyped-def]
+    """Whether a bit of a row of words is set; words of no columns have every bit set."""
+    if words.shape[1] == 0:
+        return True
+    word = words[row, position >> 6]
+    return ((word >> np.uint64(position & 63)) & np.uint64(1)) != 0
+
+
+def _lanes(columns: int) -> int:
+    """Return the widest vector that divides a row."""
+    return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
+
+
+def _hop(lanes: int, past_caches: bool) -> Callable[..., Any]:
+    # Horner's scheme, y ← x + Ây: no running sum is read and written beside the powers.
+    @kernel
+    def hop(starts, columns, values, own, source, out, piece):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
+        for node in range(piece[0], piece[1]):
+            power = load(lanes, own, node, 0)
+            for entry in range(starts[node], starts[node + 1]):
+                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
+                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
+            if past_caches:
+                stream(power, out, node, 0)
+            else:
+                store(power, out, node, 0)
+
+    return hop
+
+
+def _last_hop(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def last_hop(starts, columns, values, own, source, factor, out, target, piece):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
+        factors = splat(lanes, np.float32(factor))
+        for node in range(piece[0], piece[1]):
+            power = load(lanes, own, node, 0)
+            for entry in range(starts[node], starts[node + 1]):
+                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
+                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
+            store(power * factors, out, node, target)
+
+    return last_hop
+
+
+def _copy(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def copied(x, column, out, piece):  # type: ignore[no-untyped-def]
+        for node in range(piece[0], piece[1]):
+            store(load(lanes, x, node, column), out, node, 0)
+
+    return copied
+
+
+def _hops(lanes: int) -> Callable[..., Any]:
+    copied, hop, last_hop = _COPY[lanes], _HOP[lanes], _LAST_HOP[lanes]
+
+    @kernel
+    def hops(starts, columns, values, x, column, order, own, source, target, out):  # type: ignore[no-untyped-def]
+        every = (0, len(x))
+        # Rows that lie far apart share few places in a cache: the columns get a place of their own.
+        # Those that lie together can stay, even if the result goes there: the last hop reads a
+        # node's own row before it writes it, and other rows from another place.
+        if x.shape[1] == lanes and order > 1:
+            own = x
+        else:
+            copied(x, column, own, every)
+        read = own
+        for _ in range(order - 1):
+            hop(starts, columns, values, own, read, target, every)
+            read, source, target = target, target, source
+        last_hop(starts, columns, values, own, read, 1.0 / (order + 1), out, column, every)
+
+    return hops
+
+
+def _product(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def product(starts, columns, values, x, first, stop, out):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
+        for row in range(first, stop):
+            for column in range(0, x.shape[1], lanes):
+                total = splat(lanes, np.float32(0))
+                for entry in range(starts[row], starts[row + 1]):
+                    prefetch(lanes, x, columns[min(entry + AHEAD, last)], column)
+                    total = add_scaled(total, values[entry], load(lanes, x, columns[entry], column))
+                store(total, out, row, column)
+
+    return product
+
+
+def _views(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def views_product(  # type: ignore[no-untyped-def]
+        starts,
+        columns,
+        values,
+        weights,
+        apart,
+        views,
+        node_words,
+        entry_words,
+        scale,
+        first,
+        stop,
+        out,
+    ):
+        hidden = weights.shape[1]
+        factor = splat(lanes, np.float32(scale))
+        for node in range(first, stop):
+            for view in range(views):
+                kept = has_bit(node_words, view, node)
+                for column in range(0, hidden, lanes):
+                    total = splat(lanes, np.float32(0))
+                    if kept:
+                        for entry in range(starts[node], starts[node + 1]):
+                            value = values[entry]
+                            if not has_bit(entry_words, view, entry):
+                                value = np.float32(0)
+                            row = load(lanes, weights, view * apart + columns[entry], column)
+                            total = add_scaled(total, value, row)
+                    store(total * factor, out, node, view * hidden + column)
+
+    return views_product
+
+
+def _views_adjoint(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def views_adjoint(  # type: ignore[no-untyped-def]
+        starts, columns, values, gradient, view, node_words, entry_words, scale, out
+    ):
+        hidden = out.shape[1]
+        out[:] = 0
+        for node in range(len(starts) - 1):
+            if not has_bit(node_words, view, node):
+                continue
+            for column in range(0, hidden, lanes):
+                row = load(lanes, gradient, node, view * hidden + column)
+                for entry in range(starts[node], starts[node + 1]):
+                    value = np.float32(values[entry] * scale)
+                    if not has_bit(entry_words, view, entry):
+                        value = np.float32(0)
+                    feature = columns[entry]
+                    total = add_scaled(load(lanes, out, feature, column), value, row)
+                    store(total, out, feature, column)
+
+    return views_adjoint
+
+
+_HOP = {lanes: _hop(lanes, False) for lanes in (WIDE, LANES)}
+_STREAMED_HOP = {lanes: _hop(lanes, True) for lanes in (WIDE, LANES)}
+_LAST_HOP = {lanes: _last_hop(lanes) for lanes in (WIDE, LANES)}
+_COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
+_HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
+_PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
+_VIEWS = {lanes: _views(lanes) for lanes in (64, 32, 16)}
+_VIEWS_ADJOINT = {lanes: _views_adjoint(lanes) for lanes in (64, 32, 16)}

@@ -1,0 +1,291 @@
+"""Propagation: Â, mixed-order Ā, and their adjoints. The only place that touches sparse kernels.
+
+Nothing here has parameters, so no gradient is ever taken with respect to a sparse matrix; the
+backward pass of a product is a product with the transpose, which is kept ready.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.autograd.function import once_differentiable
+
+from dropnode.graph.checks import Matrix
+from dropnode.ops.kernels.memory import aligned, padded, usable
+from dropnode.ops.kernels.sparse import Csr, multiply, propagate
+
+
+class SparseMatrix:
+    """A constant sparse matrix that multiplies dense tensors, with gradients for the latter.
+
+    Parameters
+    ----------
+    forward : torch.Tensor
+        The matrix as CSR.
+    symmetric : bool
+        Whether the matrix is its own transpose, so that nothing else has to be kept.
+    """
+
+    def __init__(self, forward: torch.Tensor, symmetric: bool = False) -> None:
+        self.forward = forward
+        self.symmetric = symmetric
+
+    @classmethod
+    def from_scipy(
+        cls, matrix: Any, device: torch.device | str = "cpu", symmetric: bool = False
+    ) -> SparseMatrix:
+        """Hold a SciPy matrix on ``device``."""
+        matrix = sp.csr_array(matrix)
+        matrix.sort_indices()
+        return cls(_torch_csr(matrix, device), symmetric)
+
+    def to_scipy(self) -> sp.csr_array:
+        """Return the matrix as SciPy has it; on a CPU, in the same memory."""
+        parts = (self.values, self.forward.col_indices(), self.forward.crow_indices())
+        return sp.csr_array(tuple(part.cpu().numpy() for part in parts), shape=self.shape)
+
+    @cached_property
+    def backward(self) -> torch.Tensor:
+        """The transpose as CSR, made when first asked for."""
+        if self.symmetric:
+            return self.forward
+        starts, columns, order = self.by_column
+        return _tensor_csr(starts, columns, self.values[order], self.shape[::-1])
+
+    @cached_property
+    def by_column(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Where columns start, the row of each entry, and its number in the order of rows."""
+        device = self.values.device
+        count = len(self.values)
+        # Numbering the entries and transposing the numbers tells where each entry goes.
+        numbered = sp.csr_array(
+            (
+                np.arange(count, dtype=np.int64),
+                self.forward.col_indices().cpu().numpy(),
+                self.forward.crow_indices().cpu().numpy(),
+            ),
+            shape=self.shape,
+        ).tocsc()
+        width = self.forward.col_indices().dtype
+        return (
+            torch.from_numpy(numbered.indptr).to(device, width),
+            torch.from_numpy(numbered.indices).to(device, width),
+            torch.from_numpy(numbered.data).to(device),
+        )
+
+    @property
+    def csr(self) -> Csr:
+        """The matrix as NumPy arrays, for kernels."""
+        return arrays(self.forward)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.forward.shape[0], self.forward.shape[1]
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The stored entries, row by row."""
+        return self.forward.values()
+
+    def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = _Product.apply(self, dense)
+        return product
+
+    @property
+    def transpose(self) -> SparseMatrix:
+        """The transposed matrix."""
+        return self if self.symmetric else SparseMatrix(self.backward)
+
+    def reweighted(self, factors: torch.Tensor | float) -> SparseMatrix:
+        """Return the matrix with every stored entry multiplied by its factor."""
+        made = SparseMatrix(
+            _tensor_csr(
+                self.forward.crow_indices(),
+                self.forward.col_indices(),
+                self.values * factors,
+                self.shape,
+            ),
+            self.symmetric and not isinstance(factors, torch.Tensor),
+        )
+        # The pattern is the same, and so is what is known of it.
+        made.by_column = self.by_column
+        return made
+
+    def to_dense(self) -> torch.Tensor:
+        """Return the matrix as a dense tensor."""
+        return self.forward.to_dense()
+
+    def edge_index(self) -> torch.Tensor:
+        """Return (source, target) of every stored entry, messages flowing from column to row."""
+        rows = torch.repeat_interleave(
+            torch.arange(self.shape[0], device=self.values.device),
+            self.forward.crow_indices().diff().long(),
+        )
+        return torch.stack([self.forward.col_indices().long(), rows])
+
+
+Features = torch.Tensor | SparseMatrix
+"""Node features ready for products: ``features @ weight`` works for both kinds."""
+
+
+def normalise(adjacency: Matrix, attachments: Matrix | None = None) -> sp.csr_array:
+    """Return Â = D̃^-½ (A + I) D̃^-½.
+
+    With ``attachments`` (new × old), the result covers the old nodes followed by the new ones.
+    New nodes listen to old ones but are not heard: the old degrees and rows stay as they are, so
+    what is computed for one new node cannot depend on which others came along.
+    """
+    joined = sp.csr_array(adjacency) if attachments is None else join(adjacency, attachments)
+    degree = np.asarray(joined.sum(axis=1), dtype=np.float64).ravel() + 1.0
+    looped = joined + sp.eye_array(joined.shape[0], format="csr", dtype=np.float32)
+    # In place of products with diagonal matrices, which would hold everything three times over.
+    scale = 1.0 / np.sqrt(degree)
+    values = np.repeat(scale, np.diff(looped.indptr))
+    values *= looped.data
+    values *= scale[looped.indices]
+    return sp.csr_array(
+        (values.astype(np.float32), looped.indices, looped.indptr), shape=looped.shape
+    )
+
+
+def join(adjacency: Matrix, attachments: Matrix) -> sp.csr_array:
+    """Return the adjacency of old nodes followed by new ones that listen to them."""
+    new = attachments.shape[0]
+    # An empty corner says how many columns there are.
+    blocks = [[adjacency, None], [attachments, sp.csr_array((new, new), dtype=np.float32)]]
+    return sp.block_array(blocks, format="csr")
+
+
+def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:
+    """Return Āx = 1/(K+1) Σ_{k=0..K} Âᵏx, without ever forming Ā."""
+    result: torch.Tensor = _MixedOrder.apply(operator, x, order)
+    return result
+
+
+def propagated_rows(
+    operator: SparseMatrix, features: Features, rows: torch.Tensor, order: int
+) -> torch.Tensor:
+    """Return (ĀX)[rows] with work and memory in proportion to the rows, not to the features.
+
+    Rows of Ā are columns of its adjoint: the unit vectors of a block of rows are propagated, and
+    the result multiplies X once.
+    """
+    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    blocks = []
+    # As wide as a few hundred megabytes allow.
+    for block in rows.split(256 if operator.shape[0] < 250_000 else 64):
+        unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
+        unit[block, torch.arange(len(block), device=rows.device)] = 1.0
+        blocks.append((transposed @ _mixed(operator.backward, unit, order)).T)
+    return torch.cat(blocks).contiguous()
+
+
+def column_statistics(
+    operator: SparseMatrix, features: Features, order: int, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and (biased) variance of every column of scale · ĀX, 64 columns at a time."""
+    means, variances = [], []
+    count = features.shape[1]
+    for first in range(0, count, 64):
+        last = min(first + 64, count)
+        if isinstance(features, torch.Tensor):
+            block = features[:, first:last]
+        else:
+            unit = torch.zeros(count, last - first, device=features.values.device)
+            unit[torch.arange(first, last), torch.arange(last - first)] = 1.0
+            block = features @ unit
+        variance, mean = torch.var_mean(
+            _mixed(operator.forward, block, order) * scale, dim=0, correction=0
+        )
+        means.append(mean)
+        variances.append(variance)
+    return torch.cat(means), torch.cat(variances)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
+        ctx.matrix = matrix
+        return _product(matrix.forward, dense)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, _product(ctx.matrix.backward, gradient)
+
+
+class _MixedOrder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:
+        ctx.matrix, ctx.order = matrix, order
+        return _mixed(matrix.forward, x, order)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+        return None, _mixed(ctx.matrix.backward, gradient, ctx.order), None
+
+
+def _product(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    if not usable(x.device):
+        return matrix @ x
+    wide = _wide(x)
+    out = aligned(matrix.shape[0], wide.shape[1])
+    multiply(arrays(matrix), wide, out)
+    return torch.from_numpy(out)[:, : x.shape[1]]
+
+
+def _mixed(matrix: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
+    if usable(x.device):
+        wide = _wide(x)
+        out = aligned(*wide.shape)
+        propagate(arrays(matrix), wide, order, out)
+        return torch.from_numpy(out)[:, : x.shape[1]]
+    total = x
+    # Horner's scheme: x + Â(x + Â(x + ...)).
+    for _ in range(order):
+        total = x + matrix @ total
+    return total / (order + 1)
+
+
+def _wide(x: torch.Tensor) -> np.ndarray:
+    """Return a matrix as kernels take it, copied only if it is not so yet."""
+    missing = padded(x.shape[1]) - x.shape[1]
+    wide = torch.nn.functional.pad(x.detach(), (0, missing)) if missing else x.detach()
+    return wide.contiguous().numpy()
+
+
+def arrays(matrix: torch.Tensor) -> Csr:
+    """Return a CSR tensor as NumPy arrays, without a copy."""
+    return (
+        matrix.crow_indices().numpy(),
+        matrix.col_indices().numpy(),
+        matrix.values().numpy(),
+    )
+
+
+def _torch_csr(matrix: sp.csr_array, device: torch.device | str) -> torch.Tensor:
+    # 32-bit indices where they suffice: half the traffic.
+    width = np.int32 if matrix.nnz < 2**31 else np.int64
+    return _tensor_csr(
+        torch.from_numpy(matrix.indptr.astype(width)).to(device),
+        torch.from_numpy(matrix.indices.astype(width)).to(device),
+        # A copy: a graph's arrays are read-only, which torch warns of.
+        torch.from_numpy(matrix.data.astype(np.float32)).to(device),
+        matrix.shape,
+    )
+
+
+def _tensor_csr(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]
+) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # Torch calls its CSR tensors beta; products are all that is used here.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(starts, columns, values, size=shape, check_invariants=False)

@@ -1,0 +1,144 @@
+"""Seeded random streams, and masks made of random bits.
+
+Every random number is a function of (run seed, purpose, epoch, augmentation): a :class:`Stream`
+is that address, not a state. A resumed run therefore needs no more than its epoch number, two
+implementations of one method can draw equal masks, and the order of work never matters.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import torch
+
+from dropnode.ops.kernels.bits import keep_words
+
+_MASK = 2**64 - 1
+
+
+class Stream:
+    """An address in the tree of random numbers of one run.
+
+    Examples
+    --------
+    >>> epoch = Stream(0).at("epoch", 7)
+    >>> first, again = epoch.at("mask", 0).generator(), epoch.at("mask", 0).generator()
+    >>> bool(first.random() == again.random())
+    True
+    """
+
+    def __init__(self, seed: int, path: tuple[int, ...] = ()) -> None:
+        if seed < 0:
+            raise ValueError(f"seed is {seed}; expected a whole number of at least 0")
+        self.seed = int(seed)
+        self.path = path
+
+    def at(self, *keys: str | int) -> Stream:
+        """Return the stream further down: words name a purpose, numbers count."""
+        words = tuple(zlib.crc32(k.encode()) if isinstance(k, str) else int(k) for k in keys)
+        return Stream(self.seed, self.path + words)
+
+    def words(self, count: int) -> np.ndarray:
+        """Return 64-bit words that are a hash of this address."""
+        # A cryptographic hash, so that neighbouring addresses are independent. NumPy's
+        # SeedSequence would do as well, at twenty times the cost, for every mask of every epoch.
+        address = np.array([self.seed & _MASK, self.seed >> 64, *self.path], dtype=np.uint64)
+        digest = blake2b(address.tobytes(), digest_size=8 * count).digest()
+        return np.frombuffer(digest, dtype=np.uint64)
+
+    def generator(self) -> np.random.Generator:
+        """Return a fresh NumPy generator that starts at this address."""
+        return np.random.Generator(np.random.SFC64(self.words(4)))
+
+    def integer(self) -> int:
+        """Return a 63-bit seed for a library that keeps a generator of its own."""
+        return int(self.words(1)[0] >> np.uint64(1))
+
+    @contextmanager
+    def torch_global(self) -> Iterator[None]:
+        """Seed torch's global generator here and put it back afterwards.
+
+        For library layers that offer no generator argument (PyTorch Geometric's attention dropout).
+        """
+        if torch.accelerator.is_available():
+            with torch.random.fork_rng():
+                torch.manual_seed(self.integer())
+                yield
+            return
+        # Without one, the general way would spend a tenth of a small graph's epoch on devices that
+        # are not there.
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(self.integer())
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Random bits, one for each thing that may be dropped; a set bit keeps it.
+
+    Attributes
+    ----------
+    words : ndarray of uint64 (rows, words)
+        The bits of each row, the lowest bit of a word first. What kernels read.
+    columns : int
+        How many bits of a row count.
+    """
+
+    words: np.ndarray
+    columns: int
+
+    @classmethod
+    def draw(cls, stream: Stream, rows: int, columns: int, drop_rate: float) -> Mask:
+        """Draw bits that are set with probability ``1 - drop_rate``, each on its own."""
+        state = np.append(stream.words(3), np.uint64(1))
+        return cls(keep_words(state, rows, columns, 1.0 - drop_rate), columns)
+
+    def both(self, other: Mask | None) -> Mask:
+        """Return the mask that keeps what this one and the other keep; None keeps everything."""
+        return self if other is None else Mask(self.words & other.words, self.columns)
+
+    def array(self) -> np.ndarray:
+        """Return the bits as booleans (rows, columns)."""
+        octets = self.words.astype("<u8", copy=False).view(np.uint8)
+        bits = np.unpackbits(octets, axis=1, count=self.columns, bitorder="little")
+        return bits.view(np.bool_)
+
+    def tensor(self, device: torch.device) -> torch.Tensor:
+        """Return the bits as booleans (rows, columns), for products in plain torch."""
+        return torch.from_numpy(self.array()).to(device)
+
+
+def keep_mask(stream: Stream, shape: Sequence[int], drop_rate: float) -> np.ndarray:
+    """Return the booleans of the mask that a stream has for a vector or a matrix."""
+    rows = shape[0] if len(shape) == 2 else 1
+    return Mask.draw(stream, rows, shape[-1], drop_rate).array().reshape(shape)
+
+
+class Dropout:
+    """Inverted dropout in plain torch whose masks come from streams, one stream an augmentation.
+
+    Calling it on an (n, h) tensor uses the first stream; on an (n, S, h) tensor each of the S
+    slices uses its own, so a slice's mask does not depend on how many are drawn together.
+    """
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        self.streams = streams
+
+    def __call__(self, x: torch.Tensor, rate: float, place: str) -> torch.Tensor:
+        """Drop entries of ``x`` with probability ``rate``; ``place`` names the layer."""
+        if rate == 0:
+            return x
+        masks = [
+            Mask.draw(stream.at(place), x.shape[0], x.shape[-1], rate).tensor(x.device)
+            for stream in self.streams
+        ]
+        mask = torch.stack(masks, dim=1) if x.dim() == 3 else masks[0]
+        return (x * mask).mul_(1.0 / (1.0 - rate))

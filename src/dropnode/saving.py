@@ -1,0 +1,296 @@
+"""Saved models: a folder of plain tensors and one JSON file that vouches for them.
+
+Predicting for a node takes its graph, so the training graph is part of a model. Nothing is
+pickled: loading a model reads numbers and text, and never executes what the folder holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+import dropnode
+from dropnode.errors import ModelError
+from dropnode.files import write_bytes
+from dropnode.graph import Graph, Split
+from dropnode.graph.checks import PARTS, Matrix
+from dropnode.methods.base import NodeClassifier
+from dropnode.methods.table import method_type
+from dropnode.ops.randomness import Stream
+from dropnode.ops.scaling import FeatureScaling
+
+FORMAT = 1
+"""Counts changes of the layout that an older version could not read."""
+
+WEIGHTS, GRAPH, MODEL = "weights.safetensors", "graph.safetensors", "model.json"
+
+Arrays = dict[str, np.ndarray]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a folder holds.
+
+    Attributes
+    ----------
+    method : NodeClassifier
+        Ready to predict.
+    graph : Graph
+        The training graph and its split.
+    classes : ndarray
+        The label each class code stands for, of the type it was trained with.
+    provenance : dict
+        Where the model comes from, as its saver put it.
+    extra : dict
+        What else the saver wanted to have back.
+    """
+
+    method: NodeClassifier
+    graph: Graph
+    classes: np.ndarray
+    provenance: dict[str, Any]
+    extra: dict[str, Any]
+
+
+def save_model(
+    folder: str | Path,
+    method: NodeClassifier,
+    graph: Graph,
+    *,
+    classes: np.ndarray | None = None,
+    provenance: dict[str, Any] | None = None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Save a trained method with its training graph, over an older model if there is one.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Made if it does not exist.
+    method : NodeClassifier
+    graph : Graph
+        The graph it was trained on.
+    classes : ndarray, optional
+        The label each class code stands for; by default, the graph's class names.
+    provenance, extra : dict of JSON values, optional
+        Kept as they are, and returned by :func:`load_model`.
+    """
+    folder = Path(folder)
+    files = {
+        WEIGHTS: safetensors.save(_contiguous(_weights(method))),
+        GRAPH: safetensors.save(_contiguous(_graph_arrays(graph))),
+    }
+    positions = np.arange(graph.num_nodes)
+    numbered = graph.ids.dtype == positions.dtype and np.array_equal(graph.ids, positions)
+    document = {
+        "format": FORMAT,
+        "versions": versions(),
+        "method": method.name,
+        "config": method.config.as_dict(),
+        "classes": _described(np.array(graph.class_names) if classes is None else classes),
+        "graph": {
+            "name": graph.name,
+            "class_names": graph.class_names,
+            "features": graph.features.shape,
+            "split": None if graph.split is None else graph.split.name,
+            "ids": None if numbered else _described(graph.ids),
+        },
+        "provenance": provenance or {},
+        "extra": extra or {},
+        "sha256": {name: _sha256(data) for name, data in files.items()},
+    }
+    try:
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{folder / MODEL} cannot be written ({error}); node ids, classes, provenance and "
+            "extra may hold text, finite numbers and booleans"
+        ) from error
+    for name, data in files.items():
+        write_bytes(folder / name, data)
+    # Last, because its hashes vouch for the other two: a save cut short cannot pass for a model.
+    write_bytes(folder / MODEL, text.encode())
+
+
+def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
+    """Load what :func:`save_model` saved, with the method's tensors on ``device``.
+
+    Raises
+    ------
+    ModelError
+        If a file is missing, damaged, of another save, or of a format this version cannot read.
+    """
+    folder = Path(folder)
+    document = _document(folder / MODEL)
+    weights, arrays = (_tensors(folder / name, document) for name in (WEIGHTS, GRAPH))
+
+    # Models saved before there were other methods do not name theirs.
+    kind = _read(folder / MODEL, lambda: method_type(document.get("method", "grand")))
+    config, classes = _read(
+        folder / MODEL,
+        lambda: (kind.config_type.from_dict(document["config"]), _array(**document["classes"])),
+    )
+    graph = _read(folder / GRAPH, lambda: _graph(arrays, **document["graph"]))
+    if classes.shape != (graph.num_classes,):
+        raise ModelError(
+            f"{folder / MODEL} lists {len(classes)} classes for {graph.num_classes} class names; "
+            "save the model again"
+        )
+    method = kind(config, device=device)
+    _read(folder / WEIGHTS, lambda: _restore(method, graph, weights))
+    return SavedModel(method, graph, classes, document["provenance"], document["extra"])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result or a model depends on."""
+    return {
+        "dropnode": dropnode.__version__,
+        "torch": torch.__version__.partition("+")[0],
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Read model.json and see that this version understands it."""
+    document = _read(path, lambda: json.loads(_bytes(path)))
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise ModelError(
+            f"{path} has format {found!r}, and dropnode {dropnode.__version__} reads format "
+            f"{FORMAT}; load it with the version that saved it, or train anew"
+        )
+    return document
+
+
+def _tensors(path: Path, document: dict[str, Any]) -> Arrays:
+    data = _bytes(path)
+    if _sha256(data) != _read(path.with_name(MODEL), lambda: document["sha256"][path.name]):
+        raise ModelError(
+            f"{path} is not the file that {MODEL} beside it vouches for: a save was cut short, or "
+            "the file was damaged or replaced; save the model again, or restore the whole folder"
+        )
+    return _read(path, lambda: safetensors.load(data))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"{path} does not exist; a saved model is a folder with {MODEL}, {WEIGHTS} and {GRAPH}"
+        ) from error
+
+
+def _read(path: Path, parse: Callable[[], T]) -> T:
+    """Run a parser, and turn whatever it trips over into a word about its file."""
+    try:
+        return parse()
+    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(
+            f"{path} does not hold what it should ({type(error).__name__}: {error}); save the "
+            "model again"
+        ) from error
+
+
+def _weights(method: NodeClassifier) -> Arrays:
+    arrays = {f"head/{name}": value.cpu().numpy() for name, value in method.state().items()}
+    learnt = {"mean": method.scaling.mean, "deviation": method.scaling.deviation}
+    return arrays | {f"scaling/{k}": value for k, value in learnt.items() if value is not None}
+
+
+def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
+    learnt = {name: arrays.get(f"scaling/{name}") for name in ("mean", "deviation")}
+    for name, values in learnt.items():
+        if values is not None and values.shape != (graph.num_features,):
+            raise ValueError(f"{name} has shape {values.shape} for {graph.num_features} features")
+    # What a network starts from is replaced at once; it should not move the user's generator.
+    with Stream(0).torch_global():
+        method.build(FeatureScaling(method.config.feature_scaling, **learnt), graph)
+    head = {name: values for name, values in arrays.items() if name.startswith("head/")}
+    method.load_state({n.removeprefix("head/"): torch.tensor(v) for n, v in head.items()})
+
+
+def _graph_arrays(graph: Graph) -> Arrays:
+    arrays = _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
+    if sp.issparse(graph.features):
+        arrays |= _csr("features", graph.features)
+    else:
+        arrays["features"] = graph.features
+    if graph.split is not None:
+        arrays |= {f"split/{part}": getattr(graph.split, part) for part in PARTS}
+    return arrays
+
+
+def _graph(
+    arrays: Arrays,
+    name: str,
+    class_names: list[str],
+    features: list[int],
+    split: str | None,
+    ids: dict[str, Any] | None,
+) -> Graph:
+    parts = {part: arrays[f"split/{part}"] for part in PARTS if split is not None}
+    # The builder checks everything once more, so that even a forged folder gives a sound graph.
+    return Graph.from_scipy(
+        _matrix("adjacency", arrays, [features[0], features[0]]),
+        _matrix("features", arrays, features),
+        arrays["labels"],
+        ids=None if ids is None else _array(**ids),
+        class_names=class_names,
+        split=None if split is None else Split(**parts, name=split),
+        name=name,
+    )
+
+
+def _csr(name: str, matrix: sp.csr_array) -> Arrays:
+    return {f"{name}/{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+
+
+def _matrix(name: str, arrays: Arrays, shape: list[int]) -> Matrix:
+    if name in arrays:
+        return arrays[name]
+    parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
+    matrix = sp.csr_array(parts, shape=tuple(shape))
+    # SciPy trusts its pointers, and forged ones would reach into foreign memory.
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _described(values: np.ndarray) -> dict[str, Any]:
+    """Return an array of labels or ids as JSON, which knows numbers, text and booleans apart."""
+    return {"dtype": values.dtype.str, "values": values.tolist()}
+
+
+def _array(dtype: str, values: list[Any]) -> np.ndarray:
+    if np.dtype(dtype).hasobject:
+        # Lists cannot name anything: in JSON, one stands for a tuple.
+        return np.fromiter(map(_tupled, values), dtype=object, count=len(values))
+    return np.array(values, dtype=dtype)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+def _contiguous(arrays: Arrays) -> Arrays:
+    # safetensors writes the buffer as it lies in memory, whatever the strides.
+    return {name: np.asarray(values, order="C") for name, values in arrays.items()}
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

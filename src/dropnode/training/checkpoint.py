@@ -1,0 +1,96 @@
+"""Checkpoints: one safetensors file holds all that a killed run needs to go on.
+
+A single file, replaced atomically, cannot be half of one epoch and half of another; and reading
+it never executes anything, as reading a pickle would.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from dropnode.errors import CheckpointError
+from dropnode.files import write_bytes
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands: position, weights, optimiser, best weights and history."""
+
+    seed: int
+    phase: int
+    epoch: int
+    progress: dict[str, Any]
+    best_epoch: int
+    seconds: float
+    history: list[dict[str, float]]
+    state: dict[str, torch.Tensor]
+    best_state: dict[str, torch.Tensor] | None
+    optimiser: dict[str, Any]
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint so that ``path`` always holds a whole one."""
+    tensors = {f"state/{name}": value for name, value in checkpoint.state.items()}
+    tensors |= {f"best/{name}": value for name, value in (checkpoint.best_state or {}).items()}
+    slots = checkpoint.optimiser["state"]
+    for index, slot in slots.items():
+        tensors |= {f"optimiser/{index}/{name}": value for name, value in slot.items()}
+    position = {
+        "seed": checkpoint.seed,
+        "phase": checkpoint.phase,
+        "epoch": checkpoint.epoch,
+        "progress": checkpoint.progress,
+        "best_epoch": checkpoint.best_epoch,
+        "seconds": checkpoint.seconds,
+        # JSON gives back every bit of a float, and Python's knows NaN and infinity.
+        "history": checkpoint.history,
+        "param_groups": checkpoint.optimiser["param_groups"],
+    }
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    write_bytes(path, save(plain, metadata={"position": json.dumps(position)}))
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Read a checkpoint; None where there is none yet."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            position = json.loads(file.metadata()["position"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _assemble(position, tensors)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of this version ({error}); delete it to start anew"
+        ) from error
+
+
+def _assemble(position: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Checkpoint:
+    slots: dict[int, dict[str, torch.Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimiser/"):
+            _, index, slot = name.split("/", 2)
+            slots.setdefault(int(index), {})[slot] = value
+    return Checkpoint(
+        seed=position["seed"],
+        phase=position["phase"],
+        epoch=position["epoch"],
+        progress=position["progress"],
+        best_epoch=position["best_epoch"],
+        seconds=position["seconds"],
+        history=position["history"],
+        state=_under("state/", tensors),
+        best_state=_under("best/", tensors) or None,
+        optimiser={"state": slots, "param_groups": position["param_groups"]},
+    )
+
+
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,262 @@
+"""The one loop that trains every method.
+
+Early stopping, best weights, history, callbacks, checkpoints, interruption and divergence are
+dealt with here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dropnode.errors import CheckpointError, TrainingError
+from dropnode.graph import Graph, Split
+from dropnode.ops.kernels.threads import at_most
+from dropnode.ops.randomness import Stream
+from dropnode.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from dropnode.training.method import Callback, Method, Outcome, Phase, State
+from dropnode.training.stopping import Progress
+
+
+def train(
+    method: Method,
+    graph: Graph,
+    split: Split | None = None,
+    *,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Path | None = None,
+    checkpoint_every: float = 5.0,
+) -> Outcome:
+    """Train a method and leave it with its best weights.
+
+    Parameters
+    ----------
+    method : Method
+    graph : Graph
+    split : Split, optional
+        The graph's own by default. Labels of test nodes are never looked at.
+    seed : int
+        Everything random is a function of it.
+    callbacks : sequence of Callback
+    checkpoint : Path, optional
+        A file to write progress to, and to go on from if it exists. A run that goes on ends
+        with the same bits as one that was never interrupted.
+    checkpoint_every : float
+        Seconds between checkpoints.
+
+    Returns
+    -------
+    Outcome
+    """
+    run = _Run(method, graph, split, seed, callbacks, checkpoint, checkpoint_every)
+    try:
+        for _ in run.epochs():
+            pass
+    except KeyboardInterrupt:
+        if run.best_state is None:
+            raise
+        run.outcome.interrupted = True
+        method.load_state(run.best_state)
+    run.outcome.seconds = run.elapsed()
+    return run.outcome
+
+
+def epochs(
+    method: Method, graph: Graph, split: Split | None = None, *, seed: int = 0
+) -> Iterator[dict[str, float]]:
+    """Train as :func:`train` does, one epoch a step: whoever asks for the next keeps the clock.
+
+    Yields
+    ------
+    dict
+        The epoch's line of the history. After the last, the method has its best weights.
+    """
+    return _Run(method, graph, split, seed).epochs()
+
+
+class _Run:
+    """The state of one call of :func:`train`."""
+
+    def __init__(
+        self,
+        method: Method,
+        graph: Graph,
+        split: Split | None,
+        seed: int,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Path | None = None,
+        checkpoint_every: float = 0.0,
+    ) -> None:
+        split = split or graph.split
+        graph.check_trainable(split)
+        assert split is not None
+        self.stream = Stream(seed)
+        with self.stream.at("prepare").torch_global():
+            method.prepare(graph, split, self.stream.at("initialisation"))
+        self.method, self.seed, self.callbacks = method, seed, callbacks
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.watched = np.concatenate([split.train, split.val])
+        self.targets = torch.from_numpy(graph.labels[self.watched])
+        self.num_train, self.num_val = len(split.train), len(split.val)
+        self.outcome = Outcome()
+        self.best_state: State | None = None
+        self.spare_state: State | None = None
+        self.resumed = read_checkpoint(checkpoint) if checkpoint else None
+        if self.resumed and self.resumed.seed != seed:
+            raise CheckpointError(
+                f"{checkpoint} is of a run with seed {self.resumed.seed}, this one has {seed}; "
+                "give it a path of its own"
+            )
+        spent = self.resumed.seconds if self.resumed else 0.0
+        self.started = time.perf_counter() - spent
+
+    def elapsed(self) -> float:
+        """Seconds of training, those before an interruption included."""
+        return time.perf_counter() - self.started
+
+    def epochs(self) -> Iterator[dict[str, float]]:
+        """Run every phase, one epoch a step; a method without any has a history of one line."""
+        phases = self.method.phases()
+        if not phases:
+            self.outcome.history.append({"epoch": 1.0, **self.validate()})
+            self.outcome.best_epoch = 1
+            yield self.outcome.history[-1]
+        for number, phase in enumerate(phases):
+            yield from self.phase(number, phase, self.stream.at("phase", number))
+
+    def phase(self, number: int, phase: Phase, stream: Stream) -> Iterator[dict[str, float]]:
+        """Run one phase to its end, one epoch a step, and restore its best weights."""
+        saved = self.resumed
+        if saved and number < saved.phase:
+            return
+        with stream.at("begin").torch_global():
+            self.method.begin(phase, stream.at("begin"))
+        progress = Progress(phase.stopping)
+        epoch = 0
+        if saved and number == saved.phase:
+            self.load(saved, phase)
+            self.best_state = saved.best_state
+            progress = Progress(phase.stopping, **saved.progress)
+            self.outcome.history = saved.history
+            self.outcome.best_epoch = saved.best_epoch
+            epoch = saved.epoch
+        last_write = time.monotonic()
+        while epoch < phase.max_epochs and not progress.finished:
+            epoch += 1
+            with at_most(self.method.threads):
+                record = self.epoch(phase, epoch, stream.at("epoch", epoch))
+                self.outcome.history.append(record)
+                if progress.update(record["val_loss"], record["val_accuracy"]):
+                    self.keep_state()
+            for callback in self.callbacks:
+                callback.on_epoch(phase, self.outcome)
+            over = progress.finished or epoch == phase.max_epochs
+            due = time.monotonic() - last_write >= self.checkpoint_every
+            if self.checkpoint and (due or over):
+                self.write(number, phase, epoch, progress)
+                last_write = time.monotonic()
+            yield record
+        if self.best_state is not None:
+            self.method.load_state(self.best_state)
+
+    def load(self, saved: Checkpoint, phase: Phase) -> None:
+        """Take over the weights and the optimiser of a checkpoint."""
+        try:
+            self.method.load_state(saved.state)
+            phase.optimiser.load_state_dict(saved.optimiser)
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.checkpoint} is of another method or graph ({error}); give this run a path "
+                "of its own"
+            ) from error
+
+    def keep_state(self) -> None:
+        """Keep a copy of what the method has learnt so far, as the best."""
+        state, copy = self.method.state(), self.spare_state
+        if copy is None or copy.keys() != state.keys():
+            copy = {name: tensor.clone() for name, tensor in state.items()}
+        else:
+            # Into memory that is there: most epochs of a training are its best so far.
+            for name, tensor in state.items():
+                copy[name].copy_(tensor)
+        # Only now: an interruption finds either copy whole.
+        self.best_state, self.spare_state = copy, self.best_state
+        self.outcome.best_epoch = self.outcome.epochs
+
+    def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
+        """Take an epoch's steps, validate, and return its line of the history."""
+        parts: dict[str, float] = {}
+        batches = 0
+        for index, batch in enumerate(self.method.batches(phase, stream.at("batches"))):
+            step = stream.at("batch", index)
+            with step.torch_global():
+                phase.optimiser.zero_grad()
+                loss, terms = self.method.loss(batch, step)
+                if not torch.isfinite(loss):
+                    shown = ", ".join(f"{name} {term.item():g}" for name, term in terms.items())
+                    raise TrainingError(_diverged(epoch, f"loss is {loss.item()} ({shown})", phase))
+                loss.backward()
+                phase.optimiser.step()
+            for name, term in ({"loss": loss} | terms).items():
+                parts[name] = parts.get(name, 0.0) + float(term.detach())
+            batches += 1
+        record = {"epoch": float(epoch)}
+        record |= {name: total / batches for name, total in parts.items()}
+        record |= self.validate()
+        for name in ("train_loss", "val_loss"):
+            if math.isnan(record[name]) and (name == "train_loss" or self.num_val):
+                # The step was finite and what it led to is not: the last epoch has no next loss.
+                raise TrainingError(_diverged(epoch, f"{name} after it is nan", phase))
+        return record
+
+    def validate(self) -> dict[str, float]:
+        """Return losses and accuracies of the training and of the validation nodes."""
+        with torch.no_grad():
+            logits = self.method.logits(rows=self.watched).cpu()
+        losses = torch.nn.functional.cross_entropy(logits, self.targets, reduction="none").numpy()
+        correct = (logits.argmax(dim=1) == self.targets).numpy()
+        record = {}
+        for part, chosen in (
+            ("train", slice(0, self.num_train)),
+            ("val", slice(self.num_train, None)),
+        ):
+            record[f"{part}_loss"] = _mean(losses[chosen])
+            record[f"{part}_accuracy"] = _mean(correct[chosen])
+        return record
+
+    def write(self, number: int, phase: Phase, epoch: int, progress: Progress) -> None:
+        """Write a checkpoint."""
+        assert self.checkpoint is not None
+        write_checkpoint(
+            self.checkpoint,
+            Checkpoint(
+                seed=self.seed,
+                phase=number,
+                epoch=epoch,
+                progress=progress.marks(),
+                best_epoch=self.outcome.best_epoch,
+                seconds=self.elapsed(),
+                history=self.outcome.history,
+                state=self.method.state(),
+                best_state=self.best_state,
+                optimiser=phase.optimiser.state_dict(),
+            ),
+        )
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean(dtype=np.float64)) if len(values) else math.nan
+
+
+def _diverged(epoch: int, what: str, phase: Phase) -> str:
+    rate = phase.optimiser.param_groups[0]["lr"]
+    return (
+        f"training diverged in epoch {epoch}: the {what}; lower learning_rate "
+        f"(it is {rate:g}), or scale the features (feature_scaling)"
+    )

@@ -1,5 +1,0 @@
-"""``python -m grand`` is ``grand``."""
-
-from grand.cli import main
-
-main()

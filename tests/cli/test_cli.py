@@ -1,0 +1,349 @@
+"""The command line as a person or a script meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dropnode import GrandClassifier, cli
+from dropnode.methods.table import METHODS
+
+QUICK = ["--set", "max_epochs=12", "--set", "order=2", "--set", "hidden=16"]
+
+
+def grand(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = cli._run(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def test_train_reports_and_keeps_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    code, printed, _ = grand("train", "digits", "--out", str(out), *QUICK, capsys=capsys)
+    assert code == 0
+    assert "test accuracy" in printed
+    suggested = next(line for line in printed.splitlines() if "--method grand-no-cr" in line)
+    assert shutil.which(suggested.split()[0]), "a suggestion that cannot be typed as it stands"
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with (out / "history.csv").open() as file:
+        history = list(csv.DictReader(file))
+    assert [int(line["epoch"]) for line in history] == list(range(1, 13))
+    with (out / "predictions.csv").open() as file:
+        predictions = list(csv.DictReader(file))
+    assert len(predictions) == 1797
+    result = json.loads((out / "result.json").read_text())
+    test = [line for line in predictions if line["part"] == "test"]
+    right = sum(line["predicted"] == line["label"] for line in test) / len(test)
+    assert right == pytest.approx(result["test_accuracy"])
+
+
+def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = grand("train", "digits", "--json", *QUICK, capsys=capsys)
+    assert code == 0
+    result = json.loads(one_line(printed))
+    promised = (
+        "dataset method preset seed split test_accuracy val_accuracy val_loss best_epoch epochs "
+        "seconds seconds_per_epoch out"
+    ).split()
+    assert set(promised) <= set(result)
+    assert result["preset"] == "default"
+    assert 0.5 < result["test_accuracy"] <= 1.0
+
+
+def test_same_seed_same_result(capsys: pytest.CaptureFixture[str]) -> None:
+    def result(seed: str) -> dict[str, Any]:
+        _, printed, _ = grand("train", "--json", "--seed", seed, *QUICK, capsys=capsys)
+        told: dict[str, Any] = json.loads(printed)
+        return {key: told[key] for key in ("test_accuracy", "val_loss", "val_accuracy")}
+
+    assert result("3") == result("3")
+    assert result("3")["val_loss"] != result("4")["val_loss"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train", "digitz"], "digits"),
+        (["train", "--method", "grnad"], "did you mean 'grand'"),
+        (["train", "--preset", "offical"], "official"),
+        (["train", "digits", "--preset", "official"], "default"),
+        (["train", "--set", "temprature=0.3"], "did you mean 'temperature'"),
+        (["train", "--set", "temperature=0"], "above 0"),
+        (["train", "--set", "order"], "KEY=VALUE"),
+        (["train", "--set", "order=two"], "whole number"),
+        (["train", "--seed", "-1"], "seed"),
+        (["train", "--resume"], "--out"),
+        (["train", "--jobs", "2"], "add --seeds"),
+        (["train", "--seeds", "0"], "--seeds"),
+        (["train", "--seeds", "2", "--jobs", "0"], "--jobs"),
+        (["train", "--seeds", "2", "--set", "temprature=0.3"], "did you mean 'temperature'"),
+        (["train", "--seeds", "2", "--resume"], "--out"),
+        (["train", "--device", "warp"], "cpu"),
+        (["train", "--sed", "1"], "--seed"),
+        (["datasets", "info", "core"], "cora"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, printed, errors = grand(*arguments, capsys=capsys)
+    assert code == 2
+    assert printed == ""
+    assert told in one_line(errors)
+
+
+def test_failed_work_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, errors = grand(
+        "train",
+        "digits",
+        "--set",
+        "learning_rate=1e25",
+        "--set",
+        "feature_scaling=none",
+        *QUICK,
+        "--set",
+        "max_epochs=100",
+        capsys=capsys,
+    )
+    assert code == 1
+    assert printed == ""
+    assert "learning_rate" in one_line(errors)
+
+
+def test_a_dataset_that_cannot_be_had_is_exit_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DROPNODE_DATA", str(tmp_path))
+    monkeypatch.delenv("DROPNODE_MIRROR", raising=False)
+    code, _, errors = grand("train", "aminer-cs", capsys=capsys)
+    assert code == 1
+    assert str(tmp_path) in one_line(errors)
+
+
+def test_an_unwritable_folder_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("not a folder")
+    code, _, errors = grand("train", "--out", str(occupied / "run"), *QUICK, capsys=capsys)
+    assert code == 1
+    assert str(occupied) in one_line(errors)
+
+
+def test_a_folder_with_other_files_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    for extra in ([], ["--resume"]):
+        code, _, errors = grand("train", "--out", str(tmp_path), *extra, *QUICK, capsys=capsys)
+        assert code == 2
+        assert "--out" in one_line(errors)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_resume_refuses_another_run_and_repeats_a_finished_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    assert grand("train", *out, *QUICK, capsys=capsys)[0] == 0
+    code, _, errors = grand("train", *out, *QUICK, capsys=capsys)
+    assert (code, "--resume" in one_line(errors)) == (2, True)
+    code, _, errors = grand("train", *out, *QUICK, "--seed", "1", "--resume", capsys=capsys)
+    assert code == 2
+    assert "seed (0 there, 1 asked for)" in one_line(errors)
+    code, _, errors = grand("train", *out, *QUICK, "--set", "order=3", "--resume", capsys=capsys)
+    assert code == 2
+    assert "order (2 there, 3 asked for)" in one_line(errors)
+    stamp = (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns
+    code, printed, _ = grand("train", *out, *QUICK, "--resume", "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(printed) == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_interruption_keeps_the_best_model_and_says_so(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a real process; then --resume goes on to the end."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "dropnode", "train", "digits", "--out", str(out), "--json"]
+    command += ["--set", "max_epochs=150", "--set", "patience=150", "--checkpoint-every", "0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (out / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "Interrupted: kept the best model so far" in errors
+    assert "--resume" in errors
+    result = json.loads(printed)
+    assert result["interrupted"] is True
+    assert 0 < result["epochs"] < 150
+    assert (out / "model" / "weights.safetensors").exists()
+    resumed = subprocess.run(
+        [*command, "--resume"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["epochs"] == 150
+
+
+def test_ctrl_c_ends_all_seeds_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """On a terminal it reaches every process: all end, quietly, and nothing is left over."""
+    out, scratch = tmp_path / "seeds", tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "dropnode", "train", "digits", "--seeds", "3", "--jobs", "1"]
+    command += ["--out", str(out), "--checkpoint-every", "0", "--set", "max_epochs=100000"]
+    process = subprocess.Popen(
+        [*command, "--set", "patience=100000", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
+        start_new_session=True,
+    )
+    checkpoint = out / "seed-0" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 60
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pressed = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert time.monotonic() - pressed < 10
+    assert process.returncode == 1
+    assert one_line(errors) == (
+        "Interrupted: 0 of 3 seeds are done. The same command with --resume goes on."
+    )
+    summary = json.loads(one_line(printed))
+    assert (summary["n"], summary["mean"], summary["runs"]) == (0, None, [])
+    assert [failure["error"] for failure in summary["failed"]] == ["interrupted"] * 3
+    assert list(scratch.iterdir()) == []
+    written = checkpoint.stat().st_mtime_ns
+    time.sleep(0.5)
+    assert checkpoint.stat().st_mtime_ns == written, "a worker went on"
+
+
+def test_datasets_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = grand("datasets", "list", "--json", capsys=capsys)
+    names = [entry["name"] for entry in json.loads(one_line(printed))["datasets"]]
+    assert code == 0
+    assert names[:3] == ["cora", "citeseer", "pubmed"]
+    assert {"digits", "sbm", "aminer-cs", "cora-full", "coauthor-physics"} <= set(names)
+    code, printed, _ = grand("datasets", "info", "cora", capsys=capsys)
+    assert code == 0
+    assert "5,278" in printed
+    assert "MIT" in printed
+    code, printed, _ = grand("datasets", "get", "digits", "--json", capsys=capsys)
+    assert (code, json.loads(printed)["available"]) == (0, "embedded")
+
+
+def test_help_explains_every_option() -> None:
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "dropnode", "train", "--help"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+        timeout=60,
+    ).stdout
+    for option in (
+        "--method --preset --seed --seeds --jobs --split-seed --set --device --out --resume "
+        "--checkpoint-every --json"
+    ).split():
+        line = next(line for line in shown.splitlines() if f"{option} " in line)
+        words = line.split(option, 1)[1].split()
+        assert len(words) >= 4, f"{option} has no help: {line}"
+
+
+def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, errors = grand(capsys=capsys)
+    assert code == 2
+    assert "datasets" in printed + errors
+    assert "dropnode: " not in errors
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    """A person who asks for help gets it at once."""
+    program = (
+        "import sys; from dropnode import cli; code = cli._run(['--help']); "
+        "sys.exit(code or int('torch' in sys.modules))"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, timeout=60
+    )
+    assert finished.returncode == 0
+
+
+def test_a_baseline_is_trained_kept_and_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["train", "digits", "--method", "gcn", "--set", "max_epochs=15", "--json"]
+    code, printed, _ = grand(*arguments, "--out", str(out), capsys=capsys)
+    assert code == 0
+    result = json.loads(one_line(printed))
+    assert result["method"] == "gcn"
+    assert result["preset"] == "default"
+    assert result["test_accuracy"] > 0.8
+    model = GrandClassifier.load(out / "model")
+    assert model.method == "gcn"
+    with (out / "predictions.csv").open() as file:
+        kept = [line["predicted"] for line in csv.DictReader(file)]
+    assert model.predict().tolist() == kept
+
+
+def test_help_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    help_of_method = next(
+        parameter.help
+        for parameter in typer.main.get_command(cli.app).commands["train"].params
+        if parameter.name == "method"
+    )
+    named = help_of_method.replace(",", " ").replace(";", " ").replace(".", " ").split()
+    assert set(METHODS) <= set(named)
+
+
+def test_a_list_of_numbers_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "digits", "--method", "mixhop", "--set", "max_epochs=2", "--json"]
+    code, printed, errors = grand(*arguments, "--set", "hidden=4,0,5", capsys=capsys)
+    assert code == 0, errors
+    assert json.loads(printed)["config"]["hidden"] == [4, 0, 5]
+    code, _, errors = grand(*arguments, "--set", "hidden=4,x", capsys=capsys)
+    assert code == 2
+    assert "a list of whole numbers" in one_line(errors)
+
+
+def test_a_search_finds_something_that_trains_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["search", "digits", "--out", str(tmp_path / "search"), "--epochs", "2", "--json"]
+    code, printed, _ = grand(*arguments, "--samples", "2", capsys=capsys)
+    assert code == 0
+    first = json.loads(one_line(printed))
+    code, printed, told = grand(*arguments, "--samples", "3", capsys=capsys)
+    assert code == 0
+    more = json.loads(one_line(printed))
+    assert (first["samples"], more["samples"]) == (2, 3)
+    assert more["best"]["val_accuracy"] >= first["best"]["val_accuracy"]
+    assert "[3/3]" in told
+    architecture = f"architecture={more['best']['architecture']}"
+    train = ["train", "digits", "--method", "graphnas", "--set", architecture]
+    code, printed, _ = grand(*train, "--set", "max_epochs=2", "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(printed)["config"]["architecture"] == more["best"]["architecture"]

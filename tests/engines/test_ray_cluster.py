@@ -1,0 +1,379 @@
+"""Trials on a Ray cluster of several nodes, some of which are killed.
+
+Workers import this module too; what takes long to import is imported where it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trials
+
+from dropnode.engines.local import Failure, run_local
+from dropnode.engines.ray_cluster import run_ray
+
+SEEDS = [0, 1, 2]
+
+# What a person runs on one machine.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from test_ray_engine import behave
+from dropnode.engines.ray_cluster import run_ray
+asked = ["one", "http_proxy", "stumble", "raise"]
+for trial, outcome in run_ray(behave, asked, jobs=2, shared=(None, Path(sys.argv[1]))):
+    print(json.dumps([trial, str(outcome)]))
+"""
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="RAY IS NOT INSTALLED, so nothing of its engine is tested: "
+        'pip install "dropnode[ray]"',
+    ),
+    pytest.mark.skipif(
+        not Path("/proc/self/stat").exists(), reason="which processes live is read from /proc"
+    ),
+]
+
+
+def digits() -> Any:
+    from dropnode.data import load_dataset
+
+    return load_dataset("digits")
+
+
+def train(shared: tuple[Any, Path], trial: int) -> dict[str, Any]:
+    """Say where the trial runs, wait until it may go on, and train for some epochs."""
+    graph, folder = shared
+    (folder / f"{trial}-{os.getpid()}").touch()
+    wait_until((folder / "go").exists, "nobody let the trial go on")
+    import torch
+
+    from dropnode.experiments.run import Request, run
+
+    torch.set_num_threads(1)
+    request = Request("digits", seed=trial, changes={"max_epochs": 5, "hidden": 16})
+    result = run(request, graph=graph)
+    return {key: value for key, value in result.items() if not key.startswith("seconds")}
+
+
+def behave(shared: tuple[Any, Path], trial: str) -> Any:
+    """Do what the trial says, good or bad."""
+    array, folder = shared
+    if trial == "array":
+        return array.tolist(), array.flags.writeable
+    if trial in os.environ:
+        return os.environ[trial]
+    if trial.startswith("linger"):
+        trials.linger(folder, trial)
+    if trial == "stumble" and not (folder / trial).exists():
+        (folder / trial).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return trials.behave(shared, trial)
+
+
+class Broken:
+    """A worker on a node that lacks something."""
+
+    def __init__(self, parcel: Any) -> None:
+        raise ModuleNotFoundError("No module named 'dropnode'")
+
+    def report(self) -> None:
+        """Never called."""
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def members(session: int) -> list[int]:
+    """Return the processes of a session: whatever its first process has brought about."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            # A zombie has ended, whoever has to collect it.
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+class Node:
+    """A node of a cluster: the processes that ``ray start`` leaves behind, as a machine would."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments]
+        with log.open("w") as file:
+            starting = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+        self.session = starting.pid
+        try:
+            assert starting.wait(timeout=60) == 0, log.read_text()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End all processes without a warning, as when the power fails."""
+
+        def nobody_is_left() -> bool:
+            left = members(self.session)
+            for process in left:
+                os.kill(process, signal.SIGKILL)
+            return not left
+
+        wait_until(nobody_is_left, "processes of Ray could not be killed")
+
+
+class Cluster:
+    """A cluster on this machine, of nodes with one CPU each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.2", 0))
+            port = free.getsockname()[1]
+        self.address = f"127.0.0.2:{port}"
+        self.nodes: list[Node] = []
+        self.add("--head", f"--port={port}", "--include-dashboard=false")
+
+    def add(self, *arguments: str) -> Node:
+        """Start a node; of one machine's many loopback addresses, each has its own."""
+        number = len(self.nodes) + 2
+        log = self.folder / f"node-{number}.log"
+        node = Node(log, f"--node-ip-address=127.0.0.{number}", "--num-cpus=1", *arguments)
+        self.nodes.append(node)
+        return node
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder with a short name: what Ray puts there are sockets, whose paths are limited."""
+    path = Path(tempfile.mkdtemp(prefix="grand-ray-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(folder: Path) -> Iterator[None]:
+    """What Ray reads, so that it does not touch the network, nor the home of who runs the tests."""
+    here = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, here)))
+        patch.setenv("RAY_TMPDIR", str(folder))
+        # Loopback addresses are all that the cluster has. A token would stay in this process.
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_USAGE_STATS_REPORT_URL", "http://127.0.0.1:1")
+        patch.setenv("http_proxy", "http://127.0.0.1:1")
+        # Ray lets its workers yield to everything else, which tests should not take part in.
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path, environment: None) -> Iterator[Cluster]:
+    made = Cluster(folder)
+    yield made
+    for node in made.nodes:
+        node.kill()
+
+
+@pytest.fixture(autouse=True)
+def disconnected() -> Iterator[None]:
+    """See to it that no test leaves this process connected."""
+    yield
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ray.shutdown()
+        pytest.fail("the test left Ray connected")
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
+    """The results of all seeds on the local engine."""
+    folder = tmp_path_factory.mktemp("local")
+    (folder / "go").touch()
+    outcomes = dict(run_local(train, SEEDS, 1, shared=(digits(), folder)))
+    assert not any(isinstance(outcome, Failure) for outcome in outcomes.values()), outcomes
+    assert len({outcome["val_loss"] for outcome in outcomes.values()}) == len(SEEDS)
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def outcomes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What comes of trials of all kinds."""
+    asked = ["linger", "one", "raise", "kill", "stumble", "unpicklable", "large", "two"]
+    asked += ["array", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
+    shared = (np.arange(100_000), tmp_path_factory.mktemp("cluster"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dropnode.engines.ray_cluster.RUNS", 2)
+        came = dict(run_ray(behave, asked, address=cluster.address, shared=shared, timeout=4))
+    assert came.keys() == set(asked)
+    return came
+
+
+def test_bad_trials_fail_alone(outcomes: dict[str, Any]) -> None:
+    """Whatever a trial does to its process, the others have results, and every cause is told."""
+    assert outcomes["raise"] == Failure("ValueError: this trial is wrong")
+    assert outcomes["linger"] == Failure("no result within 4 seconds; it was ended")
+    assert "pickle" in outcomes["unpicklable"].error
+    assert "died 2 times" in outcomes["kill"].error
+    assert "\n" not in outcomes["kill"].error
+    names = ["one", "stumble", "two"]
+    assert [outcomes[name][0] for name in names] == names, "stumble dies once, and is run again"
+    assert outcomes["large"][0] == "x" * 5_000_000
+
+
+def test_what_is_shared_is_the_same_and_read_only(outcomes: dict[str, Any]) -> None:
+    assert outcomes["array"] == (list(range(100_000)), False)
+
+
+def test_workers_compute_with_one_thread(outcomes: dict[str, Any]) -> None:
+    assert [outcomes[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")] == ["1", "1"]
+
+
+def test_leaving_early_ends_the_workers(cluster: Cluster, tmp_path: Path) -> None:
+    """Not the Ray of a caller who has one, and who has not been given all that waits."""
+    import ray
+
+    ray.init(cluster.address, logging_level="error", log_to_driver=False)
+    try:
+        asked = ["one", "linger", *map(str, range(300_000))]
+        outcomes = run_ray(behave, asked, shared=(None, tmp_path))
+        first, (_, worker) = next(outcomes)
+        assert first == "one"
+        wait_until((tmp_path / "linger").exists, "the worker was kept waiting")
+        assert int((tmp_path / "linger").read_text()) == worker, "it takes trial after trial"
+        assert worker in members(cluster.nodes[0].session)
+        outcomes.close()
+        wait_until(lambda: worker not in members(cluster.nodes[0].session), "it went on computing")
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
+def test_a_node_that_is_killed_costs_no_result(
+    cluster: Cluster, expected: dict[int, Any], tmp_path: Path
+) -> None:
+    """What it was running is run again elsewhere, and comes to the same."""
+    node = cluster.add(f"--address={cluster.address}")
+
+    def ran_by(processes: list[int]) -> list[int]:
+        """Return the seeds that some processes have begun."""
+        begun = [map(int, path.name.split("-")) for path in tmp_path.glob("*-*")]
+        return [seed for seed, process in begun if process in processes]
+
+    def kill_the_node() -> int:
+        wait_until(lambda: ran_by(members(node.session)), "the node was given no trial")
+        [lost] = ran_by(members(node.session))
+        node.kill()
+        (tmp_path / "go").touch()
+        return lost
+
+    with ThreadPoolExecutor() as pool:
+        killing = pool.submit(kill_the_node)
+        outcomes = dict(run_ray(train, SEEDS, address="auto", shared=(digits(), tmp_path)))
+        lost = killing.result()
+    assert outcomes == expected
+    runs = {seed: len(list(tmp_path.glob(f"{seed}-*"))) for seed in SEEDS}
+    assert runs == dict.fromkeys(SEEDS, 1) | {lost: 2}, "only what was lost is run again"
+
+
+def test_one_machine_on_its_own(tmp_path: Path) -> None:
+    """Ray comes and goes with the experiment, and nothing that it says is printed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+        outcomes = dict(json.loads(line) for line in printed.splitlines())
+        assert outcomes.pop("raise") == str(Failure("ValueError: this trial is wrong"))
+        assert outcomes.pop("http_proxy") == os.environ["http_proxy"], (
+            "that of Ray is not for trials"
+        )
+        assert outcomes.pop("one").startswith("('one', ")
+        assert outcomes.pop("stumble").startswith("('stumble', ")
+        assert outcomes == {}
+        wait_until(lambda: not members(process.pid), "processes of Ray were left behind")
+    finally:
+        for member in members(process.pid):
+            os.kill(member, signal.SIGKILL)
+        process.communicate()
+
+
+def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dropnode.errors import ConfigError
+
+    monkeypatch.setattr("dropnode.engines.ray_cluster.PATIENCE", 0.5)
+    with socket.socket() as silent, socket.socket() as closed:
+        for one in (silent, closed):
+            one.bind(("127.0.0.1", 0))
+        silent.listen()
+        quiet, shut = (f"127.0.0.1:{one.getsockname()[1]}" for one in (silent, closed))
+        for address, why in [
+            (shut, "Connection refused"),
+            (quiet, "timed out"),
+            (f"ray://{shut}", "Connection refused"),
+            ("nowhere", "an address is auto, host:port or ray://host:port"),
+            ("nowhere.invalid:6379", "not known|resolution"),
+        ]:
+            asked = time.monotonic()
+            with pytest.raises(ConfigError, match=f"reached at {address} .*({why})") as refused:
+                list(run_ray(trials.behave, ["one"], address=address))
+            assert time.monotonic() - asked < 10
+            assert "ray start --head" in str(refused.value)
+            assert "\n" not in str(refused.value)
+
+
+def test_nodes_that_cannot_run_workers_end_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dropnode.errors import ConfigError
+
+    monkeypatch.setattr("dropnode.engines.ray_cluster._Worker", Broken)
+    with pytest.raises(ConfigError, match=r"No module named 'dropnode'\); every node needs"):
+        list(run_ray(trials.behave, ["one"], address=cluster.address))
+
+
+def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dropnode.errors import ConfigError
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r'pip install "grand\[ray\]"'):
+        list(run_ray(trials.behave, ["one"]))
+
+
+def test_no_trials_no_cluster() -> None:
+    assert list(run_ray(trials.behave, [], address="127.0.0.1:1")) == []
+    with pytest.raises(ValueError, match="jobs is 0"):
+        list(run_ray(trials.behave, ["one"], jobs=0))

@@ -1,0 +1,395 @@
+"""The report of an experiment, as its reader sees it: in the file, and in a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from report_folder import (
+    CLASSES,
+    ERROR,
+    data_of,
+    part_of_table,
+    write_folder,
+    write_search,
+)
+from report_page import Page
+
+from dropnode.errors import ConfigError
+from dropnode.experiments.report import write_report
+from dropnode.experiments.report.evidence import POINTS, curve_of
+from dropnode.experiments.store import Store
+
+FAILED, ABSENT = ("grand-gat", "citeseer"), ("grand-gat", "pubmed")
+BARE, FAR = ("grand-dropout", "cora"), ("grand-no-cr", "cora")
+CURSED = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Table 1 as it may turn out: 27 cells, some seeds failed, one cell never run."""
+    folder = tmp_path_factory.mktemp("table1")
+    write_folder(
+        folder,
+        spec=part_of_table(seeds=7),
+        broken={FAILED: [3, 4, 6]},
+        absent=[ABSENT],
+        bare=[BARE],
+        shift={FAR: -2.0},
+    )
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Page:
+    return Page(folder / "report.html")
+
+
+SMALL = [("grand", "cora"), ("grand-no-cr", "cora")]
+
+
+def small(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Write a folder of two methods on one dataset."""
+    spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=3)
+    return write_folder(folder, spec=spec, **changes)
+
+
+def test_every_row_is_told_in_full(page: Page, results: dict[str, Any]) -> None:
+    for name in ("cora", "citeseer", "pubmed"):
+        told = page.tables[f"Results on {name}"][1:]
+        rows = [row for row in results["rows"] if row["dataset"] == name]
+        assert [line[0] for line in told] == [row["label"] for row in rows]
+        for line, row in zip(told, rows, strict=True):
+            assert line[5] == f"{row['paper']} ± {row['paper_std']}"
+            if row["n"] == 0:
+                assert line[1:4] == ["no result", "–", "–"]
+                continue
+            low, high = row["mean"] - row["ci95"], row["mean"] + row["ci95"]
+            assert line[1] == f"{row['mean']:.2f} ± {row['std']:.2f}"
+            assert line[2] == f"{low:.2f} to {high:.2f}"
+            assert line[3] == f"{row['median']:.2f}"
+            assert line[6].removeprefix("▼ ") == f"{row['difference']:+.2f}".replace("-", "−")
+
+
+def test_the_overview_has_methods_as_rows_and_datasets_as_columns(
+    page: Page, results: dict[str, Any]
+) -> None:
+    table = page.tables["Results of all methods on all datasets"]
+    assert table[0] == ["method", "cora", "citeseer", "pubmed"]
+    for row in results["rows"]:
+        (line,) = (line for line in table if line[0] == row["label"])
+        cell = line[table[0].index(row["dataset"])]
+        assert cell.startswith("no result" if row["mean"] is None else f"{row['mean']:.2f} ± ")
+        assert f"paper {row['paper']}" in cell
+
+
+def test_failures_and_missing_seeds_are_said_loudly(page: Page) -> None:
+    assert [found for found in page.all("div") if found.get("class") == "alarm"]
+    said = " ".join(page.text.split())
+    assert "2 of 27 cells are incomplete" in said
+    assert "citeseer, GRAND with GAT: 4 of 7 seeds have a result, 3 failed." in said
+    assert f"{ERROR} (seed 3, seed 4, seed 6)" in said
+    assert "pubmed, GRAND with GAT: 0 of 7 seeds have a result, 7 never ended." in said
+    (line,) = (line for line in page.tables["Results on citeseer"] if line[0] == "GRAND with GAT")
+    assert line[4] == "4 of 7, 3 failed"
+
+
+def test_a_complete_experiment_raises_no_alarm(tmp_path: Path) -> None:
+    small(tmp_path, bare=SMALL)
+    page = Page(write_report(tmp_path))
+    assert "Every trial that was asked for has a result." in page.text
+    assert not [found for found in page.all("div") if found.get("class") == "alarm"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "marked"),
+    [(1.0 + 1e-9, ""), (-1.0, ""), (1.01, "▲ +1.01"), (-2.5, "▼ −2.50"), (None, "")],
+)
+def test_what_is_far_from_the_paper_is_marked(
+    tmp_path: Path, difference: float | None, marked: str
+) -> None:
+    results = small(tmp_path, bare=SMALL)
+    results["rows"][0]["difference"] = difference
+    results["rows"][1]["difference"] = 0.0
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    table = Page(write_report(tmp_path)).tables["Results on cora"]
+    assert [line[6] for line in table if "▲" in line[6] or "▼" in line[6]] == [marked] * bool(
+        marked
+    )
+
+
+def test_claims_have_verdicts_and_corrected_chances(page: Page, results: dict[str, Any]) -> None:
+    told = [line for line in page.tables["Claims and verdicts"][1:] if len(line) > 1]
+    claims = results["claims"]
+    assert [line[1] for line in told] == [claim["verdict"] for claim in claims]
+    for line, claim in zip(told, claims, strict=True):
+        if claim["p_holm"] is None:
+            assert line[2:5] == ["–"] * 3
+        else:
+            assert number(line[4]) == pytest.approx(claim["p_holm"], rel=0.05, abs=5e-4)
+            assert number(line[3]) == pytest.approx(claim["p"], rel=0.05, abs=5e-4)
+        assert line[5] == f"{claim['n_better']}, {claim['n_than']}"
+    heads = [line[0] for line in page.tables["Claims and verdicts"] if len(line) == 1]
+    assert heads[0] == "consistency regularisation helps GRAND better than without CR"
+
+
+def test_pairwise_comparisons_are_all_there(page: Page, results: dict[str, Any]) -> None:
+    for name in ("cora", "citeseer", "pubmed"):
+        told = page.tables[f"Pairwise comparisons on {name}"][1:]
+        pairs = [pair for pair in results["comparisons"] if pair["dataset"] == name]
+        assert len(told) == len(pairs) == 8
+        for line, pair in zip(told, pairs, strict=True):
+            if pair["low"] is None:
+                assert set(line[2:8]) == {"–"}
+                continue
+            assert number(line[2]) == pytest.approx(pair["difference"], abs=0.005)
+            low, high = line[3].split(" to ")
+            assert (number(low), number(high)) == pytest.approx(
+                (pair["low"], pair["high"]), abs=0.0051
+            )
+            chances = ("welch_p", "welch_holm", "wilcoxon_p", "wilcoxon_holm")
+            for text, key in zip(line[4:8], chances, strict=True):
+                if pair[key] is None:
+                    assert text == "–"
+                else:
+                    assert number(text) == pytest.approx(pair[key], rel=0.05, abs=5e-4)
+
+
+def number(text: str) -> float:
+    """Read a number as the page writes it."""
+    digits = str.maketrans("−⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "--0123456789")
+    return float(text.replace(" × 10", "e").translate(digits))
+
+
+def test_data_and_machine_are_named(page: Page, results: dict[str, Any]) -> None:
+    assert page.tables["Datasets"][1][:9] == (
+        ["cora", "2,708", "5,278", "1,433", "7", "public", "140", "500", "1,000"]
+    )
+    for dataset in results["datasets"]:
+        assert dataset["sha256"] in page.text
+    for version in results["environment"]["versions"].values():
+        assert version in page.text
+    assert results["command"] in page.text
+    assert "2026-11-16 02:10 UTC" in page.text
+
+
+def test_the_confusion_matrix_is_that_of_the_stored_trials(
+    folder: Path, page: Page, results: dict[str, Any]
+) -> None:
+    row = next(row for row in results["rows"] if row["dataset"] == "citeseer")
+    with Store(folder) as store:
+        records = [store.get(identifier) for identifier in row["trials"]]
+    total = np.zeros((6, 6))
+    for record in records:
+        assert record is not None
+        total += record.metrics["confusion"]
+    share = 100 * np.diag(total) / total.sum(axis=1)
+    told = page.figure("Confusion matrix of GRAND on citeseer")
+    assert told is not None
+    for name, value in zip(CLASSES["citeseer"], share, strict=True):
+        assert f"{name} {value:.1f} %" in told
+
+
+def test_the_calibration_error_is_that_of_the_stored_bins(
+    folder: Path, page: Page, results: dict[str, Any]
+) -> None:
+    row = next(row for row in results["rows"] if row["dataset"] == "pubmed")
+    errors = []
+    with Store(folder) as store:
+        for identifier in row["trials"]:
+            record = store.get(identifier)
+            assert record is not None
+            bins = record.metrics["reliability"]
+            error, nodes = 0.0, sum(bins["count"])
+            names = ("count", "confidence", "correct")
+            for count, sure, right in zip(*(bins[name] for name in names), strict=True):
+                if count:
+                    error += count / nodes * abs(right / count - sure / count)
+            errors.append(100 * error)
+    expected = f"{np.mean(errors):.2f} ± {np.std(errors, ddof=1):.2f} %"
+    told = page.figure("Reliability diagram of GRAND on pubmed")
+    assert told is not None
+    assert told.endswith(f"Expected calibration error {expected}.")
+    assert f"Expected calibration error (ECE) {expected}" in page.text
+
+
+def test_trials_without_a_history_are_named(page: Page, results: dict[str, Any]) -> None:
+    row = next(row for row in results["rows"] if (row["method"], row["dataset"]) == BARE)
+    assert "No training curve of GRAND with dropout: its trials came without." in page.text
+    for seed, identifier in enumerate(row["trials"]):
+        assert f"seed {seed} ({identifier})" in page.text
+    curves = page.figure("Validation loss and accuracy against epochs on cora")
+    assert curves is not None
+    assert "GRAND with dropout" not in curves
+    assert "GRAND with DropEdge" in curves
+
+
+def test_figures_without_data_are_left_out_with_a_sentence(tmp_path: Path) -> None:
+    small(tmp_path, bare=[("grand", "cora")], absent=[("grand-no-cr", "cora")])
+    page = Page(write_report(tmp_path))
+    for sentence in (
+        "No confusion matrix of GRAND: its trials came without.",
+        "No reliability diagram of GRAND: its trials came without.",
+        "No training curve of GRAND: its trials came without.",
+        "No training curve of without CR: none of its trials is done.",
+    ):
+        assert sentence in page.text
+    assert [path.name for path in sorted((tmp_path / "figures").iterdir())] == [
+        "cora-seeds.png",
+        "cora-seeds.svg",
+    ]
+
+
+def test_an_experiment_of_which_nothing_is_done_has_a_page(tmp_path: Path) -> None:
+    small(tmp_path, absent=SMALL)
+    page = Page(write_report(tmp_path))
+    assert "2 of 2 cells are incomplete" in page.text
+    assert "No box plot: no trial has a test accuracy." in page.text
+    assert not page.all("svg")
+
+
+def test_a_search_shows_what_each_stage_chose(tmp_path: Path) -> None:
+    results = write_search(tmp_path)
+    page = Page(write_report(tmp_path))
+    for stage in results["search"]:
+        told = page.tables[f"Search on citeseer, stage {stage['stage']}"][1:]
+        assert len(told) == len(stage["rows"])
+        for line, row in zip(told, stage["rows"], strict=True):
+            setting = ", ".join(f"{key} = {value}" for key, value in row["changes"].items())
+            assert line[0] == setting + " ✓ chosen" * row["chosen"]
+            assert line[1] == f"{row['val_mean']:.2f} ± {row['val_std']:.2f}"
+            assert line[2] == f"{row['test_mean']:.2f} ± {row['test_std']:.2f}"
+    # The last stage varies two keys at once, which one axis cannot show.
+    assert len(page.all("svg")) == 2
+    assert page.figure("Validation and test accuracy on citeseer against order. Chosen: order")
+    assert "results" not in {found.get("id") for _, found in page.elements}
+
+
+def test_names_from_outside_stay_text(tmp_path: Path) -> None:
+    spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=3)
+    first, second = spec.rows
+    cursed = ["$x^{$", CURSED, '"><b onload="x">', "]]>&amp;", "--><script>", "\\frac", "Theory"]
+    write_folder(
+        tmp_path,
+        spec=replace(
+            spec,
+            title=f"Title {CURSED}",
+            description=f"About {CURSED}",
+            rows=(replace(first, label=f"GRAND {CURSED}"), second),
+        ),
+        data=data_of(["cora"], {"cora": cursed}),
+    )
+    path = write_report(tmp_path)
+    page = Page(path)
+    assert "<script" not in path.read_text()
+    assert not page.all("script")
+    assert not page.all("b")
+    assert f"About {CURSED}" in page.text
+    told = page.figure("Confusion matrix")
+    assert told is not None
+    for name in cursed:
+        assert name in told
+    for file in (tmp_path / "figures").glob("*.svg"):
+        assert not [one for one in ElementTree.parse(file).iter() if one.tag.endswith("script")]
+
+
+def test_the_page_needs_nothing_but_itself(folder: Path, page: Page) -> None:
+    text = (folder / "report.html").read_text()
+    for tag, found in page.elements:
+        for name in ("src", "href", "srcset", "data", "action"):
+            assert found.get(name, "#").startswith("#"), (tag, found)
+        assert not [name for name in found if name.startswith("on")], (tag, found)
+        assert all(target.startswith("#") for target in re.findall(r"url\((.)", str(found)))
+    assert not {tag for tag, _ in page.elements} & {"script", "link", "img", "iframe", "object"}
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert "@import" not in style
+    assert "url(" not in style
+
+
+def test_identifiers_are_unique_and_references_lead_somewhere(folder: Path, page: Page) -> None:
+    names = [found["id"] for _, found in page.elements if "id" in found]
+    assert len(page.all("svg")) == 12
+    assert len(names) == len(set(names))
+    references = [found["href"][1:] for _, found in page.elements if "href" in found]
+    references += [
+        found["aria-labelledby"] for _, found in page.elements if "aria-labelledby" in found
+    ]
+    references += re.findall(r"url\(#([^)]*)\)", (folder / "report.html").read_text())
+    assert len(references) > 100
+    assert set(references) <= set(names)
+
+
+def test_the_page_is_of_modest_size(folder: Path) -> None:
+    assert (folder / "report.html").stat().st_size < 2_000_000
+
+
+def test_figures_are_files_too(folder: Path, page: Page) -> None:
+    names = {path.stem for path in (folder / "figures").iterdir()}
+    kinds = ("seeds", "confusion", "reliability", "curves")
+    assert names == {f"{one}-{kind}" for one in ("cora", "citeseer", "pubmed") for kind in kinds}
+    for name in names:
+        picture = imread(folder / "figures" / f"{name}.png")
+        assert picture.shape[1] == 1000
+        assert (picture[0, 0, :3] == 1).all(), "the corner is not white"
+        assert 0.01 < (picture[:, :, :3].min(axis=2) < 0.5).mean() < 0.5
+        root = ElementTree.parse(folder / "figures" / f"{name}.svg").getroot()
+        title = root.find("{http://www.w3.org/2000/svg}title")
+        assert title is not None
+        assert title.text in {found["aria-label"] for found in page.all("svg")}
+
+
+def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
+    small(tmp_path)
+
+    def contents() -> dict[Path, bytes]:
+        paths = [tmp_path / "report.html", *(tmp_path / "figures").iterdir()]
+        return {path: path.read_bytes() for path in paths}
+
+    write_report(tmp_path)
+    first = contents()
+    assert len(first) == 9
+    # Another process orders its sets another way.
+    program = f"""
+from pathlib import Path
+from dropnode.experiments.report import write_report
+write_report(Path({str(tmp_path)!r}))
+"""
+    environment = os.environ | {"PYTHONHASHSEED": "3"}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment)
+    assert contents() == first
+
+
+def test_without_results_one_is_told_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"dropnode reproduce EXPERIMENT --out {tmp_path}"):
+        write_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("best", [1, 3, 402, 650])
+def test_a_curve_goes_on_from_phase_to_phase_and_through_the_kept_epoch(best: int) -> None:
+    """GMNN's history counts epochs anew in each of its phases; its kept epoch counts them all."""
+    epochs = np.concatenate([np.arange(1, 401), np.arange(1, 251)]).astype(float)
+    losses = np.linspace(1.0, 0.0, len(epochs))
+    history = {"epoch": epochs, "val_loss": losses, "val_accuracy": 1.0 - losses}
+    curve = curve_of(history, best)
+    assert curve is not None
+    assert (np.diff(curve.epoch) > 0).all()
+    assert curve.epoch[[0, -1]].tolist() == [1, 650]
+    assert curve.loss[curve.epoch == best].tolist() == [losses[best - 1]]
+    assert len(curve.epoch) <= POINTS + 1

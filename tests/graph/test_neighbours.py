@@ -1,0 +1,143 @@
+"""Nearest-neighbour graphs, against sorting all distances."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dropnode.errors import GraphError
+from dropnode.graph import Graph
+from dropnode.graph.neighbours import attach, nearest_neighbour_graph
+
+LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
+
+
+def points(seed: int, rows: int, columns: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+def reach_of(distances: np.ndarray, usual: float) -> float:
+    return max(distances.max(), 0.1 * (usual or 1.0))
+
+
+def naive_edges(new: np.ndarray, training: np.ndarray, k: int, same: bool) -> np.ndarray:
+    """Weighted edges from each new row to its k nearest, by sorting all distances."""
+
+    def nearest(rows: np.ndarray, same: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+        lengths = np.linalg.norm(rows[:, None].astype(float) - training, axis=2)
+        if same:
+            np.fill_diagonal(lengths, np.inf)
+        return lengths, [np.argsort(row)[: min(k, len(training) - same)] for row in lengths]
+
+    between, theirs = nearest(training, same=True)
+    usual = float(np.median([between[i, chosen].max() for i, chosen in enumerate(theirs)]))
+    reach = [reach_of(between[i, chosen], usual) for i, chosen in enumerate(theirs)]
+    lengths, chosen = nearest(new, same)
+    joined = np.zeros((len(new), len(training)))
+    for row, columns in enumerate(chosen):
+        own = reach_of(lengths[row, columns], usual)
+        for column in columns:
+            joined[row, column] = math.exp(-(lengths[row, column] ** 2) / (own * reach[column]))
+    return joined
+
+
+@given(st.integers(0, 10**6), st.integers(2, 12), st.integers(1, 14), st.booleans())
+def test_every_row_is_joined_to_its_nearest(seed: int, rows: int, k: int, sparse: bool) -> None:
+    features = points(seed, rows)
+    graph = nearest_neighbour_graph(sp.csr_array(features) if sparse else features, k)
+    directed = naive_edges(features, features, k, same=True)
+    np.testing.assert_allclose(graph.toarray(), np.maximum(directed, directed.T), rtol=1e-3)
+    assert isinstance(graph, sp.csr_array)
+    assert graph.dtype == np.float32
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 10), st.booleans())
+def test_every_new_row_is_attached_to_its_nearest(
+    seed: int, rows: int, k: int, sparse: bool
+) -> None:
+    new, training = points(seed, 4), points(seed + 1, rows)
+    form = sp.csr_array if sparse else np.asarray
+    joined = attach(form(new), form(training), k)
+    np.testing.assert_allclose(joined.toarray(), naive_edges(new, training, k, False), rtol=1e-3)
+    assert isinstance(joined, sp.csr_array)
+    assert joined.dtype == np.float32
+
+
+def test_nearer_weighs_more_and_scale_does_not_matter() -> None:
+    features = points(5, 40)
+    graph = nearest_neighbour_graph(features, k=5).toarray()
+    lengths = np.linalg.norm(features[:, None] - features, axis=2)
+    row = np.flatnonzero(graph[0])
+    assert graph[0, row[np.argmin(lengths[0, row])]] > graph[0, row[np.argmax(lengths[0, row])]]
+    np.testing.assert_allclose(
+        nearest_neighbour_graph(1000 * features, k=5).toarray(), graph, rtol=1e-3
+    )
+
+
+def test_rows_with_many_copies_stay_joined_to_others() -> None:
+    features = [[0.0]] * 4 + [[1.0], [2.0], [3.0], [4.0]]
+    graph = nearest_neighbour_graph(features, k=3)
+    assert np.isfinite(graph.data).all()
+    assert graph.toarray()[4, :4].max() > 0
+    assert np.isfinite(attach([[0.0]], [[0.0]] * 3, k=2).data).all()
+
+
+def test_a_copy_of_a_row_is_its_neighbour_and_the_row_itself_is_not() -> None:
+    graph = nearest_neighbour_graph([[1.0], [1.0], [9.0], [9.0]], k=1)
+    joined = graph.toarray() > 0
+    assert joined.astype(int).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
+
+
+def test_one_row_has_no_neighbours() -> None:
+    graph = nearest_neighbour_graph([[1.0, 2.0]], k=5)
+    assert graph.shape == (1, 1)
+    assert graph.nnz == 0
+
+
+@pytest.mark.parametrize(
+    "features", [LINE.tolist(), torch.tensor(LINE), pd.DataFrame(LINE), sp.coo_matrix(LINE)]
+)
+def test_features_of_every_kind_are_read(features: Any) -> None:
+    graph = nearest_neighbour_graph(features, k=1)
+    joined = graph.toarray() > 0
+    assert joined.astype(int).tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]]
+    attached = attach([[6.0]], features, k=np.int64(1)).toarray() > 0
+    assert attached.tolist() == [[False, False, False, True]]
+
+
+def test_the_graph_needs_no_repair() -> None:
+    features = points(0, 30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph = Graph.from_scipy(nearest_neighbour_graph(features, k=4), features)
+    assert np.diff(graph.adjacency.indptr).min() >= 4
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "3", True, None])
+def test_k_has_to_be_a_number_of_neighbours(k: Any) -> None:
+    for call in (lambda: nearest_neighbour_graph(LINE, k), lambda: attach(LINE, LINE, k)):
+        with pytest.raises(GraphError, match=f"k is {k!r}.*at least 1"):
+            call()
+
+
+def test_unusable_features_are_named() -> None:
+    bad = LINE.copy()
+    bad[2] = math.nan
+    with pytest.raises(GraphError, match="feature 0 of node 2 is NaN"):
+        nearest_neighbour_graph(bad, k=1)
+    for new, training in ((bad, LINE), (LINE, bad)):
+        with pytest.raises(GraphError, match="feature 0 of node 2 is NaN"):
+            attach(new, training, k=1)
+    with pytest.raises(GraphError, match="new nodes have 2 features, training nodes 1"):
+        attach(np.ones((3, 2)), LINE, k=1)
+    with pytest.raises(GraphError, match="empty"):
+        nearest_neighbour_graph(np.empty((0, 2)), k=1)

@@ -1,0 +1,347 @@
+"""Losses and gradients of everything after the first linear map, against autograd in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dropnode.methods.grand.fused.rows import (
+    Gradients,
+    Layer,
+    Task,
+    activation_statistics,
+    learn,
+    pad_bias2,
+    through_norm,
+)
+from dropnode.ops.kernels.memory import padded
+from packing import UNIT, no_words, packed
+
+SEEDS = st.integers(0, 2**32)
+
+
+@dataclass
+class Case:
+    """One call of ``learn``, densely: sizes as they are, nothing padded yet."""
+
+    seed: int
+    nodes: int = 20
+    views: int = 2
+    hidden: int = 32
+    classes: int = 7
+    temperature: float = 0.5
+    consistency_weight: float = 0.8
+    labelled: float = 0.3
+    drop_rate: float = 0.4
+    normed: bool = False
+    size: float = 1.0
+    """Of the second layer's weights."""
+
+    first: np.ndarray = field(init=False)
+    kept: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        generator = np.random.default_rng(self.seed)
+
+        def normal(*shape: int) -> np.ndarray:
+            return generator.standard_normal(shape).astype(np.float32)
+
+        self.first = normal(self.nodes, self.views, self.hidden)
+        self.bias1 = normal(self.views, self.hidden)
+        self.weight2 = self.size * normal(self.hidden, self.classes) / self.hidden**0.5
+        self.bias2 = self.size * normal(self.classes)
+        self.scale = normal(self.views, self.hidden) if self.normed else None
+        self.shift = normal(self.views, self.hidden) if self.normed else None
+        self.labels = generator.integers(0, self.classes, self.nodes)
+        self.label_weights = generator.uniform(0.1, 2.0, self.nodes).astype(np.float32)
+        self.label_weights[generator.random(self.nodes) >= self.labelled] = 0.0
+        shape = self.views, self.nodes, self.hidden
+        self.kept = generator.random(shape) >= self.drop_rate
+
+    @property
+    def wide(self) -> int:
+        return padded(self.hidden)
+
+    def widened(self, x: np.ndarray) -> np.ndarray:
+        """Views side by side, each with zeros behind it: (rows, views · hidden padded)."""
+        rows = x if x.ndim == 3 else x[None]
+        missing = self.wide - self.hidden
+        return np.pad(rows, ((0, 0), (0, 0), (0, missing))).reshape(len(rows), -1)
+
+    def narrowed(self, x: np.ndarray) -> np.ndarray:
+        """The opposite; what stands behind must have stayed zero."""
+        rows = x.reshape(-1, self.views, self.wide)
+        assert not rows[:, :, self.hidden :].any(), "something was found where nothing is"
+        return rows[:, :, : self.hidden]
+
+    @property
+    def task(self) -> Task:
+        return Task(self.labels, self.label_weights, self.consistency_weight, self.temperature)
+
+    @property
+    def layer(self) -> Layer:
+        weight2 = np.zeros((self.wide, padded(self.classes)), dtype=np.float32)
+        weight2[: self.hidden, : self.classes] = self.weight2
+        scale, shift = (
+            None if part is None else self.widened(part) for part in (self.scale, self.shift)
+        )
+        bias2 = pad_bias2(self.bias2)
+        return Layer(self.widened(self.bias1), weight2, bias2, self.classes, scale, shift)
+
+    def learnt(self, in_place: bool = False) -> tuple[Gradients, np.ndarray]:
+        """Run the kernel."""
+        first = self.widened(self.first)
+        words = packed(self.kept.reshape(-1, self.hidden)) if self.drop_rate else no_words(0)
+        out = first if in_place else np.full_like(first, np.nan)
+        return learn(first, self.layer, words, 1.0 - self.drop_rate, self.task, out), out
+
+    def expected(self) -> Expected:
+        """Both losses, and gradients of their sum, by autograd in float64."""
+        given_parts = {
+            "first": self.first,
+            "bias1": self.bias1,
+            "scale": self.scale,
+            "shift": self.shift,
+            "weight2": self.weight2,
+            "bias2": self.bias2,
+        }
+        x = {
+            name: torch.tensor(part, dtype=torch.float64, requires_grad=True)
+            for name, part in given_parts.items()
+            if part is not None
+        }
+        relu = torch.relu(x["first"] + x["bias1"])
+        x["activation"] = relu * x["scale"] + x["shift"] if self.normed else relu
+        x["activation"].retain_grad()
+        boost = torch.from_numpy(self.kept.transpose(1, 0, 2)) / (1.0 - self.drop_rate)
+        hidden = x["activation"] * boost
+        logits = hidden @ x["weight2"] + x["bias2"]
+        logs = torch.log_softmax(logits, dim=-1)
+        weights = torch.from_numpy(self.label_weights).double()[:, None]
+        own = logs[torch.arange(self.nodes), :, torch.from_numpy(self.labels)]
+        supervised = -(own * weights).sum()
+        chances = logs.exp()
+        with torch.no_grad():
+            powered = torch.softmax(chances.mean(dim=1).log() / self.temperature, dim=-1)
+        distances = chances - powered[:, None]
+        consistency = distances.pow(2).sum()
+        (supervised + self.consistency_weight * consistency).backward()
+        gradients = {name: part.grad.numpy() for name, part in x.items() if part.grad is not None}
+        with torch.no_grad():
+            # What float32 loses: logits in proportion to their size, chances and slopes with them,
+            # and sharpening multiplies it. From there on sums of products.
+            sums = hidden.abs() @ x["weight2"].abs() + x["bias2"].abs()
+            lost = 1.0 + sums.amax(dim=-1)
+            slopes = lost * (weights + 2 * self.consistency_weight / self.temperature)
+            apart = distances.abs().sum(dim=-1)
+            back = slopes[:, :, None] * boost * x["weight2"].abs().amax(dim=1)
+            sizes = {
+                "supervised": (lost * weights).sum(),
+                "consistency": ((apart + UNIT * lost) * lost).sum() / self.temperature,
+                "activation": back,
+                "first": back,
+                "bias1": back.sum(dim=0),
+                "shift": back.sum(dim=0),
+                "scale": (back * relu).sum(dim=0),
+                "weight2": torch.einsum("nvh,nv->h", hidden.abs(), slopes)[:, None],
+                "bias2": slopes.sum(),
+            }
+        found = {name: part.numpy() for name, part in sizes.items()}
+        return Expected(supervised.item(), consistency.item(), gradients, found)
+
+
+@dataclass
+class Expected:
+    """Losses and gradients, and how large the numbers were that they are made of."""
+
+    supervised: float
+    consistency: float
+    gradients: dict[str, np.ndarray]
+    sizes: dict[str, np.ndarray]
+
+
+def roundings(case: Case, in_place: bool = False) -> dict[str, float]:
+    """Return how many roundings of float32 each result is away from autograd's."""
+    found, out = case.learnt(in_place)
+    expected = case.expected()
+    results: dict[str, tuple[Any, Any]] = {
+        "supervised": (found.supervised, expected.supervised),
+        "weight2": (found.weight2[: case.hidden], expected.gradients["weight2"]),
+        "bias2": (found.bias2[: case.classes], expected.gradients["bias2"]),
+    }
+    assert not found.weight2[case.hidden :].any()
+    assert not found.bias2[case.classes :].any(), "a class that does not exist was learnt"
+    if case.consistency_weight:
+        results["consistency"] = found.consistency, expected.consistency
+    else:
+        assert found.consistency == 0.0
+    # With a norm it is the gradient of the norm's output; the bias waits for ``through_norm``.
+    down_to = "activation" if case.normed else "first"
+    results[down_to] = case.narrowed(out), expected.gradients[down_to]
+    for name in ("scale", "shift") if case.normed else ("bias1",):
+        results[name] = case.narrowed(getattr(found, name))[0], expected.gradients[name]
+    return {
+        name: float(np.max(np.abs(one - other) / (UNIT * expected.sizes[name] + 1e-30)))
+        for name, (one, other) in results.items()
+    }
+
+
+@settings(max_examples=120)
+@given(
+    st.builds(
+        Case,
+        SEEDS,
+        nodes=st.sampled_from([1, 2, 7, 9, 40]),
+        views=st.integers(1, 5),
+        hidden=st.sampled_from([16, 32, 48, 64, 6, 20]),
+        classes=st.sampled_from([2, 3, 7, 16, 17, 40]),
+        temperature=st.sampled_from([0.1, 0.2, 0.5, 0.9, 1.0]),
+        consistency_weight=st.sampled_from([0.0, 0.01, 1.0, 3.0]),
+        labelled=st.sampled_from([0.0, 0.3, 1.0]),
+        drop_rate=st.sampled_from([0.0, 0.5, 0.8]),
+        normed=st.booleans(),
+    ),
+    st.booleans(),
+)
+def test_losses_and_gradients_are_autograds(case: Case, in_place: bool) -> None:
+    assert_rounded(roundings(case, in_place and not case.normed))
+
+
+def assert_rounded(away: dict[str, float]) -> None:
+    """Of thousands of cases none was further away than 2.5 roundings."""
+    for name, count in away.items():
+        assert count < 3, name
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("nodes", [8, 100, 2000])
+def test_more_nodes_than_there_are_chunks(nodes: int, normed: bool) -> None:
+    assert_rounded(roundings(Case(0, nodes=nodes, views=4, normed=normed)))
+
+
+@pytest.mark.parametrize("views", [1, 2, 4])
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0])
+def test_extreme_logits_stay_finite(views: int, temperature: float) -> None:
+    """Of 200 and of -200: the chance of all classes but one is zero in float32."""
+    for normed in (False, True):
+        case = Case(1, views=views, temperature=temperature, labelled=1.0, normed=normed)
+        case.weight2[:] = 0.0
+        case.bias2[:] = np.tile([200.0, -200.0], 4)[: case.classes]
+        found, out = case.learnt()
+        assert_rounded(roundings(case))
+        for part in (out, found.weight2, found.bias2, found.bias1, found.scale, found.shift):
+            assert np.isfinite(part).all()
+        # Nodes of an impossible class cost 400 each, and what they should be is still known.
+        wrong = case.label_weights[case.labels % 2 == 1].astype(np.float64).sum()
+        right = case.label_weights[case.labels % 2 == 0].astype(np.float64).sum()
+        expected = views * (400 * wrong + np.log(4) * (wrong + right))
+        assert found.supervised == pytest.approx(expected, rel=1e-6)
+
+
+@settings(max_examples=30)
+@given(SEEDS, st.integers(2, 4), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([30.0, 200.0]))
+def test_views_that_contradict_each_other(
+    seed: int, views: int, temperature: float, size: float
+) -> None:
+    """Large weights: every view is certain, of another class than the others."""
+    assert_rounded(roundings(Case(seed, views=views, temperature=temperature, size=size)))
+
+
+@pytest.mark.parametrize("classes", [1, 15, 16, 17])
+def test_padded_classes_have_no_chance(classes: int) -> None:
+    bias2 = np.arange(classes, dtype=np.float32)
+    wide = pad_bias2(bias2)
+    assert wide.shape == (1, padded(classes))
+    np.testing.assert_array_equal(wide[0, :classes], bias2)
+    assert np.all(wide[0, classes:] < -1e29)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_number_of_threads_does_not_show(normed: bool) -> None:
+    results = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        case = Case(2, nodes=301, views=3, normed=normed)
+        found, out = case.learnt()
+        first, bias1 = case.widened(case.first), case.widened(case.bias1)
+        statistics = activation_statistics(first, bias1)
+        factor, slope, offset = case.widened(case.first[:3])[:, None]
+        bias = through_norm(first, bias1, factor, slope, offset, out)
+        results.append([out, bias, *statistics, *vars(found).values()])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@given(
+    SEEDS,
+    st.sampled_from([1, 2, 9, 127, 129, 1500]),
+    st.sampled_from([16, 48, 80]),
+    st.sampled_from([-2.0, 0.0, 3.0]),
+)
+def test_statistics_of_activations(seed: int, nodes: int, width: int, level: float) -> None:
+    generator = np.random.default_rng(seed)
+    first = generator.standard_normal((nodes, width)).astype(np.float32)
+    bias1 = generator.normal(level, 1.0, (1, width)).astype(np.float32)
+    first[:, 0], bias1[0, 0] = 0.0, 2.0
+    first[:, 1], bias1[0, 1] = 0.0, -2.0
+    mean, variance = activation_statistics(first, bias1)
+    active = np.maximum(first.astype(np.float64) + bias1, 0.0)
+    sizes = active.mean(axis=0)
+    assert np.all(np.abs(mean - sizes) <= 4 * UNIT * sizes)
+    # Sums of 128 squares around the mean in float32: each addition may round, and before it each
+    # activation has been rounded itself.
+    exact, rounding = active.var(axis=0), UNIT * active.max(axis=0)
+    allowed = 130 * UNIT * exact + 4 * rounding * np.sqrt(exact) + 4 * rounding**2
+    assert np.all(np.abs(variance - exact) <= allowed)
+    assert np.all(variance >= 0)
+    assert variance[:2].tolist() == [0.0, 0.0]
+    assert mean[:2].tolist() == [2.0, 0.0]
+
+
+@given(SEEDS, st.sampled_from([2, 9, 130, 700]), st.sampled_from([16, 48]))
+def test_the_way_back_through_a_norm_is_autograds(seed: int, nodes: int, width: int) -> None:
+    generator = np.random.default_rng(seed)
+    first, gradient = generator.standard_normal((2, nodes, width)).astype(np.float32)
+    bias1, gain, shift = generator.standard_normal((3, 1, width)).astype(np.float32)
+    x, bias = (
+        torch.tensor(part, dtype=torch.float64, requires_grad=True) for part in (first, bias1)
+    )
+    relu = torch.relu(x + bias)
+    normed = torch.nn.functional.batch_norm(
+        relu, None, None, torch.tensor(gain[0]).double(), torch.tensor(shift[0]).double(), True
+    )
+    (normed * torch.tensor(gradient)).sum().backward()
+
+    active = relu.detach().numpy()
+    mean, inverse = active.mean(axis=0), 1.0 / np.sqrt(active.var(axis=0) + 1e-5)
+    factor = gain * inverse
+    unit = (active - mean) * inverse
+    # d/dx of gain · (x - mean) / deviation: the gradient less its mean, less its share along x.
+    along = (gradient * unit).mean(axis=0)
+    slope = -factor * inverse * along
+    offset = -factor * gradient.astype(np.float64).mean(axis=0) - slope * mean
+    result = gradient.copy()
+    one, two, three = (part.astype(np.float32) for part in (factor, slope, offset))
+    summed = through_norm(first, bias1, one, two, three, result)
+    sizes = np.abs(factor) * np.abs(gradient) + np.abs(slope) * active + np.abs(offset)
+    assert x.grad is not None
+    assert bias.grad is not None
+    assert np.all(np.abs(result - x.grad.numpy()) <= 5 * UNIT * sizes)
+    sums = sizes.sum(axis=0)
+    assert np.all(np.abs(summed - bias.grad.numpy()[0]) <= 8 * UNIT * sums)
+    assert not result[first + bias1 <= 0].any()
+
+
+@pytest.mark.parametrize("mean", [10, 100, 1000])
+def test_variance_far_from_zero_keeps_its_digits(mean: int) -> None:
+    x = np.random.default_rng(0).standard_normal((20_000, 16)).astype(np.float32)
+    _, variance = activation_statistics(x, np.full((1, 16), mean, np.float32))
+    exact = np.maximum(x + np.float32(mean), 0).astype(float).var(axis=0)
+    np.testing.assert_allclose(variance, exact, rtol=5e-6)

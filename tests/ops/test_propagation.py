@@ -1,0 +1,211 @@
+"""Â and Ā against dense matrices, on graphs a generator of trouble draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracles
+from dropnode.graph import Graph
+from dropnode.ops.propagation import SparseMatrix, mixed_order, normalise, propagated_rows
+from dropnode.ops.randomness import Stream, keep_mask
+from oracles import RandomGraph, random_graphs
+
+
+def assert_close(actual: Any, expected: Any, rtol: float = 2e-5) -> None:
+    """Equal up to the rounding of float32."""
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=2e-6)
+
+
+def adjacency_of(drawn: RandomGraph) -> sp.csr_array:
+    return Graph.from_edges(
+        np.array(drawn.edges, dtype=np.int64).reshape(-1, 2),
+        drawn.features,
+        weights=drawn.weights,
+    ).adjacency
+
+
+def dropped(adjacency: sp.csr_array, seed: int) -> SparseMatrix:
+    """Â without some of its entries: no longer symmetric."""
+    operator = SparseMatrix.from_scipy(normalise(adjacency))
+    mask = keep_mask(Stream(seed), (operator.values.numel(),), 0.4)
+    return operator.reweighted(torch.from_numpy(mask))
+
+
+@given(random_graphs())
+def test_normalised_adjacency(drawn: RandomGraph) -> None:
+    result = normalise(adjacency_of(drawn))
+    assert result.dtype == np.float32
+    assert_close(result.toarray(), oracles.normalised(drawn.adjacency))
+
+
+@given(random_graphs(), st.integers(0, 6))
+def test_mixed_order_is_the_average_of_powers(drawn: RandomGraph, order: int) -> None:
+    operator = SparseMatrix.from_scipy(normalise(adjacency_of(drawn)))
+    expected = oracles.mixed(oracles.normalised(drawn.adjacency), order) @ drawn.features
+    result = mixed_order(operator, torch.tensor(drawn.features, dtype=torch.float32), order)
+    assert_close(result.numpy(), expected)
+
+
+@given(random_graphs(), st.integers(0, 6), st.integers(0, 2**16))
+def test_mixed_order_of_an_operator_that_is_not_symmetric(
+    drawn: RandomGraph, order: int, seed: int
+) -> None:
+    operator = dropped(adjacency_of(drawn), seed)
+    dense = operator.to_dense().double().numpy()
+    result = mixed_order(operator, torch.tensor(drawn.features, dtype=torch.float32), order)
+    assert_close(result.numpy(), oracles.mixed(dense, order) @ drawn.features)
+
+
+@given(random_graphs(), st.integers(0, 5), st.integers(0, 2**16), st.booleans())
+def test_the_gradient_is_the_adjoint(
+    drawn: RandomGraph, order: int, seed: int, symmetric: bool
+) -> None:
+    """<Āx, y> = <x, Āᵀy>, also where DropEdge has made Ā differ from its transpose."""
+    adjacency = adjacency_of(drawn)
+    operator = (
+        SparseMatrix.from_scipy(normalise(adjacency)) if symmetric else dropped(adjacency, seed)
+    )
+    x = torch.tensor(drawn.features, dtype=torch.float32, requires_grad=True)
+    y = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+    forward = mixed_order(operator, x, order)
+    (forward * y).sum().backward()
+    assert x.grad is not None
+    dense = oracles.mixed(operator.to_dense().double().numpy(), order)
+    assert_close(x.grad.numpy(), dense.T @ y.double().numpy())
+    assert torch.sum(forward * y).item() == pytest.approx(
+        torch.sum(x * x.grad).item(), rel=1e-4, abs=1e-4
+    )
+
+
+@given(random_graphs(), st.integers(0, 2**16))
+def test_the_gradient_of_a_product_is_the_product_with_the_transpose(
+    drawn: RandomGraph, seed: int
+) -> None:
+    matrix = dropped(adjacency_of(drawn), seed)
+    x = torch.tensor(drawn.features, dtype=torch.float32, requires_grad=True)
+    y = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+    product = matrix @ x
+    (product * y).sum().backward()
+    dense = matrix.to_dense().double().numpy()
+    assert x.grad is not None
+    assert_close(product.detach().numpy(), dense @ drawn.features)
+    assert_close(x.grad.numpy(), dense.T @ y.double().numpy())
+    np.testing.assert_array_equal(matrix.transpose.to_dense().numpy(), dense.T.astype(np.float32))
+
+
+@given(random_graphs(), st.integers(0, 4), st.booleans(), st.booleans(), st.data())
+def test_propagated_rows_are_rows_of_the_whole(
+    drawn: RandomGraph, order: int, sparse: bool, symmetric: bool, data: st.DataObject
+) -> None:
+    adjacency = adjacency_of(drawn)
+    operator = SparseMatrix.from_scipy(normalise(adjacency)) if symmetric else dropped(adjacency, 1)
+    dense = torch.tensor(drawn.features, dtype=torch.float32)
+    features = SparseMatrix.from_scipy(sp.csr_array(drawn.features)) if sparse else dense
+    nodes = len(drawn.adjacency)
+    rows = data.draw(st.lists(st.integers(0, nodes - 1), min_size=1, max_size=12))
+    result = propagated_rows(operator, features, torch.tensor(rows), order)
+    whole = oracles.mixed(operator.to_dense().double().numpy(), order) @ drawn.features
+    assert_close(result.numpy(), whole[rows])
+
+
+def test_more_rows_and_columns_than_a_block_holds() -> None:
+    generator = np.random.default_rng(0)
+    nodes, columns = 300, 331
+    adjacency = sp.random_array((nodes, nodes), density=0.02, rng=generator, dtype=np.float32)
+    adjacency = sp.csr_array(adjacency + adjacency.T)
+    adjacency.setdiag(0)
+    x = generator.standard_normal((nodes, columns))
+    operator = SparseMatrix.from_scipy(normalise(adjacency))
+    expected = oracles.mixed(oracles.normalised(adjacency.toarray()), 3) @ x
+    tensor = torch.tensor(x, dtype=torch.float32)
+    assert_close(mixed_order(operator, tensor, 3).numpy(), expected, rtol=1e-4)
+    rows = torch.arange(nodes - 1, -1, -1)
+    assert_close(propagated_rows(operator, tensor, rows, 3).numpy(), expected[::-1], rtol=1e-4)
+
+
+def test_propagation_leaves_its_input_alone() -> None:
+    operator = SparseMatrix.from_scipy(normalise(sp.csr_array(np.ones((3, 3)) - np.eye(3))))
+    x = torch.arange(6.0).view(3, 2)
+    before = x.clone()
+    for order in (0, 1, 3):
+        assert mixed_order(operator, x, order) is not x
+    assert torch.equal(x, before)
+
+
+@given(random_graphs(), st.integers(1, 4), st.integers(0, 2**16), st.integers(0, 3))
+def test_attached_nodes_listen_and_are_not_heard(
+    drawn: RandomGraph, new: int, seed: int, order: int
+) -> None:
+    adjacency = adjacency_of(drawn)
+    old = len(drawn.adjacency)
+    generator = np.random.default_rng(seed)
+    links = generator.random((new, old)) * (generator.random((new, old)) < 0.5)
+    links = links.astype(np.float32)
+    alone = normalise(adjacency).toarray()
+    together = normalise(adjacency, sp.csr_array(links)).toarray()
+    assert together.shape == (old + new, old + new)
+    np.testing.assert_array_equal(together[:old, :old], alone)
+    assert not together[:old, old:].any()
+
+    degrees = drawn.adjacency.sum(axis=1) + 1.0
+    for i, row in enumerate(links.astype(np.float64)):
+        own = row.sum() + 1.0
+        assert_close(together[old + i, :old], row / np.sqrt(own * degrees))
+        expected = np.zeros(new)
+        expected[i] = 1.0 / own
+        assert_close(together[old + i, old:], expected)
+
+    # What a new node comes to must not depend on who came with it.
+    x = generator.random((old + new, 2)).astype(np.float32)
+    whole = mixed_order(SparseMatrix.from_scipy(together), torch.from_numpy(x), order)
+    for i in range(new):
+        single = SparseMatrix.from_scipy(normalise(adjacency, sp.csr_array(links[[i]])))
+        part = torch.from_numpy(np.vstack([x[:old], x[[old + i]]]))
+        result = mixed_order(single, part, order)
+        assert_close(result[:old], whole[:old])
+        assert_close(result[old], whole[old + i])
+
+
+def test_messages_flow_from_column_to_row() -> None:
+    matrix = SparseMatrix.from_scipy(
+        sp.csr_array([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [3.0, 4.0, 0]])
+    )
+    assert matrix.edge_index().tolist() == [[1, 0, 1], [0, 2, 2]]
+
+
+def test_a_matrix_with_unsorted_entries_is_read_right() -> None:
+    scrambled = sp.csr_array(
+        (np.array([2.0, 1.0, 3.0]), np.array([2, 0, 1]), np.array([0, 2, 3, 3])), shape=(3, 3)
+    )
+    matrix = SparseMatrix.from_scipy(scrambled)
+    assert matrix.values.tolist() == [1.0, 2.0, 3.0]
+    factors = torch.tensor([1.0, 10.0, 100.0])
+    expected = [[1.0, 0.0, 20.0], [0.0, 300.0, 0.0], [0.0, 0.0, 0.0]]
+    assert matrix.reweighted(factors).to_dense().tolist() == expected
+    assert matrix.reweighted(factors).transpose.to_dense().T.tolist() == expected
+
+
+def test_a_transpose_can_be_reweighted_too() -> None:
+    dense = np.array([[1.0, 2.0, 0.0], [0.0, 3.0, 4.0]])
+    matrix = SparseMatrix.from_scipy(sp.csr_array(dense)).transpose
+    factors = torch.tensor([10.0, 1.0, 100.0, 1.0])  # by row of the transpose: 1, 2, 3, 4
+    made = matrix.reweighted(factors)
+    assert made.to_dense().tolist() == [[10.0, 0.0], [2.0, 300.0], [0.0, 4.0]]
+    assert made.transpose.to_dense().tolist() == [[10.0, 2.0, 0.0], [0.0, 300.0, 4.0]]
+
+
+def test_a_symmetric_matrix_is_kept_once_and_reweighted_it_no_longer_is() -> None:
+    dense = np.array([[0.5, 2.0], [2.0, 0.0]])
+    matrix = SparseMatrix.from_scipy(sp.csr_array(dense), symmetric=True)
+    assert matrix.backward is matrix.forward
+    assert matrix.reweighted(2.0).backward.to_dense().tolist() == (2 * dense).tolist()
+    dropped = matrix.reweighted(torch.tensor([1.0, 0.0, 1.0]))
+    assert dropped.to_dense().tolist() == [[0.5, 0.0], [2.0, 0.0]]
+    assert dropped.transpose.to_dense().tolist() == [[0.5, 2.0], [0.0, 0.0]]

@@ -1,0 +1,120 @@
+"""Feature scaling: row sums, unit variance, and nothing that turns into NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+
+import oracles
+from dropnode.errors import GraphError
+from dropnode.graph.checks import Matrix
+from dropnode.ops.scaling import KINDS, FeatureScaling
+from oracles import RandomGraph, random_graphs
+
+
+def both(features: np.ndarray) -> list[Matrix]:
+    """The same features, dense and sparse, as a graph holds them."""
+    dense = features.astype(np.float32)
+    return [dense, sp.csr_array(dense)]
+
+
+def dense(features: Matrix) -> np.ndarray:
+    return np.asarray(features.toarray() if sp.issparse(features) else features)
+
+
+@given(random_graphs())
+def test_rows_sum_to_one_and_empty_rows_stay_empty(drawn: RandomGraph) -> None:
+    for features in both(drawn.features):
+        scaled = FeatureScaling.fit("row", features).apply(features)
+        assert sp.issparse(scaled) == sp.issparse(features)
+        assert scaled.dtype == np.float32
+        np.testing.assert_allclose(dense(scaled), oracles.row_normalised(drawn.features), rtol=1e-6)
+
+
+SIZES = [1e-30, 1e-8, 1e-3, 1.0, 1e30, 1e38]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_are_divided_whatever_their_size(size: float) -> None:
+    for features in both(np.array([[1.0, 3.0], [0.0, 0.0], [2.0, 0.0]]) * size):
+        scaled = FeatureScaling.fit("row", features).apply(features)
+        np.testing.assert_allclose(
+            dense(scaled), np.array([[0.25, 0.75], [0, 0], [1, 0]]), rtol=1e-6
+        )
+
+
+def test_binary_features_forget_how_much() -> None:
+    for features in both(np.array([[0.5, 3.0], [0.0, 0.0], [0.0, -7.0]])):
+        scaled = FeatureScaling.fit("binary", features).apply(features)
+        assert sp.issparse(scaled) == sp.issparse(features)
+        assert scaled.dtype == np.float32
+        np.testing.assert_array_equal(dense(scaled), [[0.5, 0.5], [0.0, 0.0], [0.0, 1.0]])
+
+
+def test_negative_features_have_no_row_scaling() -> None:
+    for features in both(np.array([[1.0, 2.0], [3.0, -0.5]])):
+        with pytest.raises(GraphError, match=r"a feature is -0\.5; use feature_scaling='standard'"):
+            FeatureScaling.fit("row", features).apply(features)
+
+
+def test_standard_gives_unit_variance_and_centres_what_is_dense() -> None:
+    generator = np.random.default_rng(0)
+    raw = generator.poisson(2.0, (50, 4)) * np.array([1.0, 10.0, 0.01, 3.0])
+    for features in both(raw):
+        scaled = FeatureScaling.fit("standard", features).apply(features)
+        centre = 0.0 if not sp.issparse(features) else raw.mean(axis=0)
+        assert sp.issparse(scaled) == sp.issparse(features)
+        assert scaled.dtype == np.float32
+        np.testing.assert_allclose(
+            dense(scaled), (raw - (raw.mean(axis=0) - centre)) / raw.std(axis=0), atol=2e-5
+        )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_columns_are_divided_whatever_their_size(size: float) -> None:
+    for features in both(np.array([[1.0, 3.0], [0.0, 0.0], [2.0, 0.0]]) * size):
+        scaled = dense(FeatureScaling.fit("standard", features).apply(features))
+        np.testing.assert_allclose(scaled.astype(float).std(axis=0), [1.0, 1.0], rtol=1e-5)
+
+
+def test_sparse_features_keep_their_zeros() -> None:
+    features = sp.random_array((40, 30), density=0.1, rng=np.random.default_rng(0)).astype("f4")
+    features = sp.csr_array(features)
+    for kind in KINDS:
+        scaled = FeatureScaling.fit(kind, features).apply(features)
+        np.testing.assert_array_equal(scaled.toarray() != 0, features.toarray() != 0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.5, 0.1, 1e6])
+def test_a_constant_column_is_no_nan(value: float) -> None:
+    raw = np.column_stack([np.full(30, value), np.arange(30.0)])
+    for features in both(raw):
+        scaled = dense(FeatureScaling.fit("standard", features).apply(features))
+        expected = 0.0 if not sp.issparse(features) else np.float32(value)
+        np.testing.assert_array_equal(scaled[:, 0], np.full(30, expected))
+        assert np.isfinite(scaled).all()
+
+
+def test_a_new_graph_is_scaled_with_what_the_first_taught() -> None:
+    first = np.array([[1.0, 10.0], [3.0, 30.0]])
+    new = np.array([[5.0, 10.0]])
+    expected = [[(5 - 2) / 1.0, (10 - 20) / 10.0]], [[5 / 1.0, 10 / 10.0]]
+    for fitted_on, features, wanted in zip(both(first), both(new), expected, strict=True):
+        scaled = FeatureScaling.fit("standard", fitted_on).apply(features)
+        np.testing.assert_allclose(dense(scaled), wanted, rtol=1e-6)
+
+
+def test_none_changes_nothing() -> None:
+    for features in both(np.array([[-1.0, 2.0], [0.0, 1e20]])):
+        scaled = FeatureScaling.fit("none", features).apply(features)
+        np.testing.assert_array_equal(dense(scaled), dense(features))
+
+
+@pytest.mark.parametrize("kind", ["row", "standard", "none"])
+def test_the_callers_features_are_left_alone(kind: str) -> None:
+    for features in both(np.array([[1.0, 2.0], [0.0, 5.0], [4.0, 4.0]])):
+        before = dense(features).copy()
+        FeatureScaling.fit(kind, features).apply(features)
+        np.testing.assert_array_equal(dense(features), before)

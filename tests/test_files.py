@@ -1,0 +1,76 @@
+"""A file is written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from dropnode.files import atomic_write, write_bytes, write_json
+
+
+def test_bytes_and_json_come_back(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "deep" / "er" / "a.bin", b"\x00\xff")
+    write_json(tmp_path / "a.json", {"α": [1, 2.5, None]})
+    assert (tmp_path / "deep" / "er" / "a.bin").read_bytes() == b"\x00\xff"
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == {"α": [1, 2.5, None]}
+
+
+def test_text_is_utf8_with_unix_line_ends(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "a.txt", "w") as file:
+        file.write("ä\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa4\n"
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_bytes(path, b"old")
+
+    def interrupted() -> None:
+        with atomic_write(path) as file:
+            file.write(b"half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_bytes(path, b"old")
+    with atomic_write(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+def test_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with atomic_write(path) as first, atomic_write(path) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_values_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", 1)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "a.json", float("nan"))
+    assert (tmp_path / "a.json").read_text() == "1\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no file mode bits")
+def test_others_may_read_the_file_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_bytes(tmp_path / "a.txt", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644
