@@ -5,8 +5,8 @@ GrandClassifier runs with its defaults. The others are tuned twice: by cross-val
 labels (held-out labels stay in the data as unlabelled rows), and, as the most that any tuning on
 this grid could reach, by the test labels themselves ("oracle").
 
-    python benchmarks/digits.py                               # 20 splits; run again to go on
-    python benchmarks/digits.py --splits 3 --out first.jsonl  # a first look
+    python studies/digits.py                               # 20 splits; run again to go on
+    python studies/digits.py --splits 3 --out first.jsonl  # a first look
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Trials run side by side, one thread each, and every finished one adds a line to 
 run again to go on after an interruption (hours in all). Then the accuracies are compared with those
 of the same seeds in ``results/presets``.
 
-    python benchmarks/naive.py            # what is missing, then the comparison
-    python benchmarks/naive.py --table    # only the comparison
+    python studies/naive.py            # what is missing, then the comparison
+    python studies/naive.py --table    # only the comparison
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ import torch
 from dropnode.bench.naive import NaiveGrand
 from dropnode.data import load_dataset
 from dropnode.engines.local import Failure, cores, run_local
-from dropnode.experiments.run import measure, perform
+from dropnode.experiments.measures import measure
+from dropnode.experiments.run import perform
 from dropnode.experiments.statistics import compare, summarise
 from dropnode.graph import Graph
 from dropnode.methods.grand.config import preset
 
 SEEDS = range(20)
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks/results/naive.jsonl"
+RESULTS = ROOT / "studies/results/naive.jsonl"
 EXACT = ROOT / "results/presets/trials.csv"
 
 
@@ -78,8 +79,8 @@ def run_seed(graph: Graph, seed: int) -> dict[str, Any]:
     """Train one seed."""
     torch.set_num_threads(1)
     _, config = preset("official", "citeseer")
-    outcome, probabilities = perform(NaiveGrand(config), graph, seed)
-    return {"seed": seed, **measure(graph, outcome, probabilities)}
+    training = perform(NaiveGrand(config), graph, seed)
+    return {"seed": seed, "seconds": training.outcome.seconds, **measure(training)}
 
 
 def read() -> list[dict[str, Any]]:

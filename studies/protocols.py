@@ -5,8 +5,8 @@ their `official` settings on the public splits, looks at the test accuracy of ev
 what each rule would have reported. Nothing here is a result of ours: the column `validation` is
 what `dropnode reproduce table1` reports, the others show how much of a gap is the rule's doing.
 
-    python benchmarks/protocols.py                          # run again to go on
-    python benchmarks/protocols.py --methods graphnas gat --seeds 3 --out first.jsonl
+    python studies/protocols.py                          # run again to go on
+    python studies/protocols.py --methods graphnas gat --seeds 3 --out first.jsonl
 """
 
 from __future__ import annotations

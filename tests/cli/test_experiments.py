@@ -243,7 +243,7 @@ def test_failed_trials_are_told_seen_and_retried(tmp_path: Path, quick: None) ->
     assert called.code == 1
     assert [(row["n"], row["failed"]) for row in called.json["rows"]] == [(2, 0), (0, 2)]
     told = called.told[-1]
-    assert told.startswith("2 trials failed; see: dropnode runs ")
+    assert told.startswith("2 trials failed; see: dropnode trials ")
     suggested = re.findall(r"see: dropnode ([^;]*);", told)[0]
     shown = grand(*shlex.split(suggested))
     assert shown.code == 0
@@ -262,7 +262,9 @@ def test_failed_trials_of_a_search_are_told_too(tmp_path: Path, quick: None) -> 
     spec.write_text(SEARCH)
     called = grand("reproduce", spec, "--out", out)
     assert called.code == 1
-    assert called.told[-1].startswith(f"2 trials failed; see: dropnode runs {out} --status failed")
+    assert called.told[-1].startswith(
+        f"2 trials failed; see: dropnode trials {out} --status failed"
+    )
     assert "learning_rate=0.01 *" in called.printed
 
 

@@ -13,16 +13,16 @@ import torch
 
 from dropnode.data import load_dataset
 from dropnode.errors import ConfigError, GraphError, TrainingError
+from dropnode.experiments import architectures
 from dropnode.experiments.architectures import (
     CHILDREN,
     Child,
     SearchResult,
     SearchSettings,
+    controlled_search,
     random_search,
-    search,
 )
 from dropnode.graph import Graph, Split
-from dropnode.methods.baselines import graphnas_search
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_controller import (
     Controller,
@@ -36,7 +36,7 @@ from dropnode.training import train
 
 Search = Callable[..., SearchResult]
 
-both = pytest.mark.parametrize("strategy", [search, random_search])
+both = pytest.mark.parametrize("strategy", [controlled_search, random_search])
 
 
 def settings(**changes: Any) -> SearchSettings:
@@ -76,9 +76,9 @@ def test_children_are_trained_once_and_kept(
         counted.append(method.config.architecture)
         return train(method, *args, **options)
 
-    monkeypatch.setattr(graphnas_search, "train", counting)
+    monkeypatch.setattr(architectures, "train", counting)
     # So few architectures are left that samples repeat.
-    monkeypatch.setattr(graphnas_search, "spell", lambda decided, _: _narrow(decided))
+    monkeypatch.setattr(architectures, "spell", lambda decided, _: _narrow(decided))
     result = find(strategy, small, tmp_path, samples=12)
     assert len(result.samples) == 12
     assert len(counted) == len(set(counted)) == len(result.children) < 12
@@ -136,7 +136,7 @@ def test_killed_in_a_child_it_goes_on_to_the_same_result(
         return train(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(graphnas_search, "train", fails)
+        patch.setattr(architectures, "train", fails)
         with pytest.raises(MemoryError):
             find(strategy, small, tmp_path / "cut")
     assert len((tmp_path / "cut" / CHILDREN).read_text().splitlines()) == 2
@@ -151,20 +151,20 @@ def test_an_interrupted_child_is_not_kept(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(
-        graphnas_search,
+        architectures,
         "train",
         lambda *args, **options: train(*args, callbacks=[Impatient()], **options),
     )
     with pytest.raises(KeyboardInterrupt):
-        find(search, small, tmp_path)
+        find(controlled_search, small, tmp_path)
     assert not (tmp_path / CHILDREN).exists()
 
 
 def test_a_finished_search_goes_on_with_more_samples(small: Graph, tmp_path: Path) -> None:
-    short = find(search, small, tmp_path / "a", samples=2)
-    longer = find(search, small, tmp_path / "a", samples=4)
+    short = find(controlled_search, small, tmp_path / "a", samples=2)
+    longer = find(controlled_search, small, tmp_path / "a", samples=4)
     assert longer.samples[:2] == short.samples
-    assert longer == find(search, small, tmp_path / "b", samples=4)
+    assert longer == find(controlled_search, small, tmp_path / "b", samples=4)
 
 
 def test_every_sample_is_told_also_when_it_is_replayed(small: Graph, tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_every_sample_is_told_also_when_it_is_replayed(small: Graph, tmp_path: P
     def listen(number: int, child: Child) -> None:
         told.append((number, child))
 
-    result = search(small, small.split, settings(), 0, tmp_path, on_sample=listen)
-    search(small, small.split, settings(), 0, tmp_path, on_sample=listen)
+    result = controlled_search(small, small.split, settings(), 0, tmp_path, on_sample=listen)
+    controlled_search(small, small.split, settings(), 0, tmp_path, on_sample=listen)
     assert told == 2 * list(enumerate(result.samples, start=1))
 
 
@@ -201,16 +201,16 @@ def test_an_architecture_that_diverges_earns_nothing(
     def diverges(*_: Any, **__: Any) -> Any:
         raise TrainingError("the loss is nan")
 
-    monkeypatch.setattr(graphnas_search, "train", diverges)
-    result = find(search, small, tmp_path, samples=2)
+    monkeypatch.setattr(architectures, "train", diverges)
+    result = find(controlled_search, small, tmp_path, samples=2)
     assert {(c.val_accuracy, c.val_loss, c.epochs) for c in result.samples} == {(0.0, None, 0)}
-    assert find(search, small, tmp_path, samples=2) == result
+    assert find(controlled_search, small, tmp_path, samples=2) == result
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_epochs": 3}, "another child"),
+        ({"max_epochs": 3}, "another config"),
         ({"max_width": 32}, "another max_width"),
         ({"seed": 1}, r"another seed \(0 there, 1 asked for\)"),
         ({"controller": ControllerConfig(hidden=7)}, "another controller"),
@@ -220,17 +220,19 @@ def test_an_architecture_that_diverges_earns_nothing(
 def test_a_folder_keeps_one_search(
     small: Graph, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    find(search, small, tmp_path, samples=1)
+    find(controlled_search, small, tmp_path, samples=1)
     with pytest.raises(ConfigError, match=message):
-        find(changes.pop("strategy", search), small, tmp_path, **{"samples": 1, **changes})
+        find(
+            changes.pop("strategy", controlled_search), small, tmp_path, **{"samples": 1, **changes}
+        )
 
 
 def test_a_folder_keeps_one_split(small: Graph, tmp_path: Path) -> None:
     assert small.split is not None
-    find(search, small, tmp_path, samples=1)
+    find(controlled_search, small, tmp_path, samples=1)
     split = Split(small.split.train, small.split.val[:-1], small.split.test)
-    with pytest.raises(ConfigError, match="another split_sha256"):
-        find(search, small.with_split(split), tmp_path, samples=1)
+    with pytest.raises(ConfigError, match="another split"):
+        find(controlled_search, small.with_split(split), tmp_path, samples=1)
 
 
 @pytest.mark.parametrize(
@@ -245,24 +247,24 @@ def test_a_folder_keeps_one_split(small: Graph, tmp_path: Path) -> None:
 def test_a_damaged_folder_is_refused(
     small: Graph, tmp_path: Path, damage: Callable[[str], str], message: str
 ) -> None:
-    find(search, small, tmp_path, samples=2)
+    find(controlled_search, small, tmp_path, samples=2)
     path = tmp_path / CHILDREN
     path.write_text(damage(path.read_text()))
     with pytest.raises(ConfigError, match=message):
-        find(search, small, tmp_path, samples=2)
+        find(controlled_search, small, tmp_path, samples=2)
 
 
 def test_children_without_their_story_are_refused(small: Graph, tmp_path: Path) -> None:
     (tmp_path / CHILDREN).write_text("")
     with pytest.raises(ConfigError, match=r"no search\.json"):
-        find(search, small, tmp_path)
+        find(controlled_search, small, tmp_path)
 
 
 def test_a_search_needs_validation_nodes(small: Graph, tmp_path: Path) -> None:
     assert small.split is not None
     split = Split(small.split.train, [], small.split.test)
     with pytest.raises(GraphError, match="no validation nodes"):
-        find(search, small.with_split(split), tmp_path)
+        find(controlled_search, small.with_split(split), tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{"samples": 0}, {"max_width": 3}, {"max_width": 4097}])
@@ -364,7 +366,7 @@ def test_the_controller_proposes_better_children_than_chance(tmp_path: Path) -> 
                     ).samples[50:]
                 ]
             )
-            for strategy in (search, random_search)
+            for strategy in (controlled_search, random_search)
         ]
         # As many children, and the later half of them learnt from the first.
         assert later[0] > later[1] + 0.1

@@ -24,11 +24,11 @@ from dropnode.engines.local import Failure
 from dropnode.errors import ConfigError
 from dropnode.experiments import experiment
 from dropnode.experiments.experiment import Part, report, reproduce
-from dropnode.experiments.run import Request, run
+from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec, parse_spec
 from dropnode.experiments.store import OneDriver, Record, Store
-from dropnode.experiments.trials import Data, Finished, Trial, now, run_trial
+from dropnode.experiments.trials import Finished, Trial, now
 
 ROWS = """
 title: Two tiny rows
@@ -93,7 +93,7 @@ class Engine:
         self.score, self.presses, self.pause = score, presses, pause
         self.asked: list[Trial] = []
 
-    def __call__(self, trials: Sequence[Trial], data: Data) -> Outcomes:
+    def __call__(self, trials: Sequence[Trial], job: Job) -> Outcomes:
         for trial in trials:
             if len(self.asked) == self.presses:
                 raise KeyboardInterrupt
@@ -119,13 +119,13 @@ def by_its_id(trial: Trial) -> tuple[float, float]:
     return int(trial.id[:8], 16) / 2**32, int(trial.id[8:], 16) / 2**32
 
 
-def in_this_process(trials: Sequence[Trial], data: Data) -> Outcomes:
+def in_this_process(trials: Sequence[Trial], job: Job) -> Outcomes:
     """Really train, but without the seconds that a worker takes to start."""
     for trial in trials:
-        yield trial, run_trial(data, trial)
+        yield trial, run_trial(job, trial)
 
 
-def idle(trials: Sequence[Trial], data: Data) -> Outcomes:
+def idle(trials: Sequence[Trial], job: Job) -> Outcomes:
     """Run what cannot have been asked for."""
     yield from ()
     assert not trials, f"{len(trials)} trials were run again"
@@ -158,7 +158,7 @@ def test_all_is_run_and_summed_up_right(tmp_path: Path) -> None:
     means = {}
     for method in ("grand", "grand-no-cr"):
         alone = [run(Request("sbm", method, seed=seed, changes=changes)) for seed in range(3)]
-        scores = [100 * one["test_accuracy"] for one in alone]
+        scores = [100 * one.test_accuracy for one in alone]
         means[method] = fmean(scores)
         found = row(results, method)
         assert found["mean"] == pytest.approx(fmean(scores))
@@ -290,7 +290,7 @@ def test_a_broken_trials_csv_is_told_before_anything_is_run(tmp_path: Path) -> N
 def test_what_an_error_says_does_not_lock_the_folder(tmp_path: Path, told: str) -> None:
     """Progress bars, tensors that were printed, and names of files get into errors."""
 
-    def fail(trials: Sequence[Trial], data: Data) -> Outcomes:
+    def fail(trials: Sequence[Trial], job: Job) -> Outcomes:
         for trial in trials:
             yield trial, Failure(told)
 
@@ -315,7 +315,7 @@ def test_ctrl_c_sums_up_what_is_done_and_the_same_call_goes_on(tmp_path: Path) -
 
 
 def test_an_engine_that_breaks_keeps_what_is_done(tmp_path: Path) -> None:
-    def breaks(trials: Sequence[Trial], data: Data) -> Outcomes:
+    def breaks(trials: Sequence[Trial], job: Job) -> Outcomes:
         yield trials[0], invent(0.5, 0.5)
         raise RuntimeError("the cluster is gone")
 
@@ -358,7 +358,7 @@ def test_a_full_disk_is_told_and_what_is_done_is_gone_on_from(tmp_path: Path) ->
 
 
 def test_a_second_driver_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
-    def tries_again(trials: Sequence[Trial], data: Data) -> Outcomes:
+    def tries_again(trials: Sequence[Trial], job: Job) -> Outcomes:
         with pytest.raises(ConfigError, match="another process runs trials"):
             reproduce(spec(), tmp_path, idle)
         for trial in trials:
@@ -511,7 +511,7 @@ class Says:
 
 def drive(out: Path, seeds: int, pipe: int) -> None:
     engine = Engine(by_its_id, pause=0.01)
-    reproduce(spec(), out, engine, part=Part(seeds=seeds), watchers=[Says(pipe)])
+    reproduce(spec(), out, engine, part=Part(seeds=seeds), observers=[Says(pipe)])
 
 
 @FORKS
@@ -650,9 +650,9 @@ def test_a_command_killed_at_work_leaves_no_process_and_ends_with_the_same_bits(
         found = count(out)
     asked: list[str] = []
 
-    def counted(trials: Sequence[Trial], data: Data) -> Outcomes:
+    def counted(trials: Sequence[Trial], job: Job) -> Outcomes:
         asked.extend(trial.id for trial in trials)
-        yield from in_this_process(trials, data)
+        yield from in_this_process(trials, job)
 
     before, calm = stored(out), tmp_path / "calm"
     reproduce(spec(text), out, counted)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from dropnode.engines.local import Failure
 from dropnode.experiments.live import LiveTable
+from dropnode.experiments.run import Job
 from dropnode.experiments.runner import Cell, run_cells
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Data, Finished, Trial
@@ -293,7 +294,7 @@ def test_the_runner_tells_it_everything(log: Watched, tmp_path: Path) -> None:
     """The first run ends with a failure; the second finds all that, and has nothing to do."""
 
     def engine(
-        trials: Sequence[Trial], data: Data
+        trials: Sequence[Trial], job: Job
     ) -> Generator[tuple[Trial, Finished | Failure], None, None]:
         for trial in trials:
             if trial.seed == 1:
@@ -302,13 +303,13 @@ def test_the_runner_tells_it_everything(log: Watched, tmp_path: Path) -> None:
                 yield trial, Finished({"test_accuracy": 0.8 + trial.seed / 100}, 60.0, FINISHED)
 
     ours = cell("grand")
-    nothing = Data({}, {}, {})
+    nothing = Job(Data({}, {}, {}))
     with Store(tmp_path) as store:
-        run_cells([ours], store, nothing, engine, watchers=[log.table])
+        run_cells([ours], store, nothing, engine, observers=[log.table])
         again = Watched(terminal=False)
-        run_cells([ours], store, nothing, engine, watchers=[again.table])
+        run_cells([ours], store, nothing, engine, observers=[again.table])
         retried = Watched(terminal=False)
-        run_cells([ours], store, nothing, engine, retry=True, watchers=[retried.table])
+        run_cells([ours], store, nothing, engine, retry=True, observers=[retried.table])
     assert log.lines == [
         "mine: 0 of 3 trials are there",
         "[1/3] cora grand seed 0: 80.0 % 80.00 (1/3), about 2:00 left",

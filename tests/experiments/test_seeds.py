@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from dropnode import cli
 from dropnode.cli.seeds import print_failures, print_seeds
 from dropnode.engines.local import cores
 from dropnode.errors import ConfigError
-from dropnode.experiments.run import Request
-from dropnode.experiments.seeds import run_seeds
+from dropnode.experiments.run import Request, load, prepare
+from dropnode.experiments.run_folder import RunResult
+from dropnode.experiments.seeds import SeedsResult, run_seeds
+from dropnode.experiments.seeds_bar import SeedsBar
 from dropnode.experiments.statistics import summarise
 from dropnode.files import write_json
-from dropnode.training.progress import SeedsBar
 
 QUICK = {"max_epochs": 5, "hidden": 16}
 OPTIONS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
@@ -70,8 +71,8 @@ def side_by_side(one_by_one: Called, tmp_path_factory: pytest.TempPathFactory) -
     """Four seeds resumed: 3 is finished, 4 and 5 are not begun, 6 has a broken checkpoint."""
     out = tmp_path_factory.mktemp("side-by-side") / "out"
     shutil.copytree(one_by_one.out / "seed-3", out / "seed-3")
-    story = json.loads((one_by_one.out / "seed-5" / "run.json").read_text())
-    write_json(out / "seed-6" / "run.json", story | {"seed": 6})
+    record, _ = prepare(replace(REQUEST, seed=6), load(REQUEST))
+    write_json(out / "seed-6" / "run.json", asdict(record))
     (out / "seed-6" / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
     return train(out, "--seeds", "4", "--jobs", "1000", "--resume", "--json")
 
@@ -120,8 +121,8 @@ def test_a_seed_that_fails_stops_no_other_and_is_told(side_by_side: Called) -> N
     [failure] = side_by_side.summary["failed"]
     assert failure["seed"] == 6
     [line] = [line for line in side_by_side.told if line.startswith("dropnode: ")]
-    assert line == f"grand: seed 6: {failure['error']}"
-    assert line.startswith("grand: seed 6: CheckpointError: ")
+    assert line == f"dropnode: seed 6: {failure['error']}"
+    assert line.startswith("dropnode: seed 6: CheckpointError: ")
     assert "seed-6/checkpoint.safetensors" in line
     assert json.loads((side_by_side.out / "seeds.json").read_text()) == side_by_side.summary
 
@@ -156,7 +157,7 @@ def test_finished_seeds_take_no_process(
 class PressesCtrlC:
     """As a person may, right after the first result."""
 
-    def on_result(self, seed: int, result: dict[str, Any]) -> None:
+    def on_result(self, result: RunResult) -> None:
         raise KeyboardInterrupt
 
     def on_failure(self, seed: int, error: str) -> None:
@@ -165,9 +166,9 @@ class PressesCtrlC:
 
 def test_an_interruption_loses_no_result(one_by_one: Called, tmp_path: Path) -> None:
     out = shutil.copytree(one_by_one.out, tmp_path / "out")
-    summary = run_seeds(REQUEST, 3, out=out, resume=True, watchers=[PressesCtrlC()])
-    assert untimed(summary["runs"]) == untimed(one_by_one.summary["runs"][:1])
-    assert [failure["seed"] for failure in summary["failed"]] == [4, 5]
+    summary = run_seeds(REQUEST, 3, out=out, resume=True, observers=[PressesCtrlC()])
+    assert untimed(asdict(summary)["runs"]) == untimed(one_by_one.summary["runs"][:1])
+    assert [failure.seed for failure in summary.failed] == [4, 5]
     told = io.StringIO()
     print_failures(summary, out, Console(file=told, width=40))
     assert told.getvalue() == (
@@ -217,22 +218,50 @@ def test_too_few_seeds_have_no_spread() -> None:
     assert summarise([0.75]) == {"mean": 0.75, "std": None, "ci95": None, "n": 1}
 
 
-def result(seed: int, accuracy: float | None, seconds: float = 60.0) -> dict[str, Any]:
-    return {
-        "seed": seed,
-        "test_accuracy": accuracy,
-        "val_accuracy": accuracy,
-        "epochs": 1200,
-        "seconds": seconds,
-    }
+def result(seed: int, accuracy: float | None, seconds: float = 60.0) -> RunResult:
+    return RunResult(
+        id=f"{seed:016d}",
+        dataset="cora",
+        dataset_sha256="ab" * 32,
+        recipe="",
+        split="public",
+        split_sha256="",
+        method="grand",
+        revision=1,
+        preset="official",
+        config={},
+        seed=seed,
+        device="cpu",
+        versions={},
+        test_accuracy=accuracy,
+        val_accuracy=accuracy,
+        val_loss=None if accuracy is None else 1.0,
+        best_epoch=1000,
+        epochs=1200,
+        seconds=seconds,
+        seconds_per_epoch=seconds / 1200,
+        interrupted=False,
+        out=None,
+    )
 
 
 def table(accuracies: Sequence[float | None]) -> str:
     runs = [result(seed, accuracy) for seed, accuracy in enumerate(accuracies)]
-    known = summarise([accuracy for accuracy in accuracies if accuracy is not None])
-    names = {"dataset": "cora", "method": "grand", "preset": "official", "split": "public"}
+    known: Any = summarise([accuracy for accuracy in accuracies if accuracy is not None])
+    summary = SeedsResult(
+        dataset="cora",
+        method="grand",
+        preset="official",
+        split="public",
+        seeds=list(range(len(runs))),
+        jobs=1,
+        **known,
+        runs=runs,
+        failed=[],
+        seconds=60.0,
+    )
     shown = io.StringIO()
-    print_seeds(names | known | {"runs": runs}, None, Console(file=shown, width=80))
+    print_seeds(summary, None, Console(file=shown, width=80))
     return shown.getvalue()
 
 
@@ -260,11 +289,11 @@ def test_a_log_gets_a_line_a_seed() -> None:
     """Two at a time, a minute each: after two of six, one is half done and three wait."""
     log = io.StringIO()
     with bar(log, width=40) as progress:
-        progress.on_result(0, result(0, 0.5))
+        progress.on_result(result(0, 0.5))
         progress.on_failure(1, "killed")
-        progress.on_result(2, result(2, 0.75))
+        progress.on_result(result(2, 0.75))
         for seed in (3, 4, 5):
-            progress.on_result(seed, result(seed, None))
+            progress.on_result(result(seed, None))
     lines = log.getvalue().splitlines()
     assert lines[:3] == [
         "grand on cora: seed 0 50.0 %  1/6 seeds  test 50.0 %  about 2:15 left",
@@ -280,8 +309,8 @@ def test_a_terminal_shows_one_live_line_that_counts_down(monkeypatch: pytest.Mon
     monkeypatch.setattr("dropnode.training.progress.time.monotonic", lambda: now[0])
     screen = io.StringIO()
     with bar(screen, width=80, force_terminal=True) as progress:
-        progress.on_result(0, result(0, 0.5))
-        progress.on_result(1, result(1, 0.75))
+        progress.on_result(result(0, 0.5))
+        progress.on_result(result(1, 0.75))
         progress.bar.refresh()
         now[0] += 50.0
         progress.bar.refresh()

@@ -67,7 +67,7 @@ def reproduce(
             run,
             part=part,
             retry=retry,
-            watchers=[table],
+            observers=[table],
             command=f"dropnode {shlex.join(sys.argv[1:])}",
         )
     if as_json:
@@ -90,7 +90,7 @@ def _engine(name: str, address: str | None, jobs: int | None, timeout: float) ->
     """Return the engine asked for, and how many trials it runs at a time."""
     from dropnode.engines.local import cores, run_local, usable_jobs
     from dropnode.errors import ConfigError
-    from dropnode.experiments.trials import run_trial
+    from dropnode.experiments.run import run_trial
     from dropnode.settings import suggestion
 
     if name == "local":

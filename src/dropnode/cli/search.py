@@ -33,8 +33,12 @@ def search(
 ) -> None:
     """Search an architecture of two graph layers with GraphNAS, by validation accuracy."""
     from dropnode.data import load_dataset
-    from dropnode.experiments.architectures import Child, SearchSettings, random_search
-    from dropnode.experiments.architectures import search as controlled_search
+    from dropnode.experiments.architectures import (
+        Child,
+        SearchSettings,
+        controlled_search,
+        random_search,
+    )
     from dropnode.methods.table import make_method
 
     graph = load_dataset(dataset, split_seed=split_seed)

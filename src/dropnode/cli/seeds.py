@@ -3,57 +3,57 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from dropnode.experiments.seeds import INTERRUPTED
+from dropnode.experiments.run_folder import RunResult
+from dropnode.experiments.seeds import INTERRUPTED, SeedsResult
 
 
-def print_seeds(summary: dict[str, Any], out: Path | None, console: Console) -> None:
+def print_seeds(summary: SeedsResult, out: Path | None, console: Console) -> None:
     """Print one line a seed, and what they come to together."""
     console.print(
-        f"[bold]{summary['method']}[/] on [bold]{summary['dataset']}[/], "
-        f"preset {summary['preset']}, split {summary['split']}",
+        f"[bold]{summary.method}[/] on [bold]{summary.dataset}[/], "
+        f"preset {summary.preset}, split {summary.split}",
         soft_wrap=True,
     )
-    if summary["runs"]:
-        console.print(_table(summary["runs"]))
-    mean, deviation, half = (summary[key] for key in ("mean", "std", "ci95"))
+    if summary.runs:
+        console.print(_table(summary.runs))
+    mean, deviation, half = summary.mean, summary.std, summary.ci95
     if mean is not None:
         spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
-        console.print(f"mean over {summary['n']} seeds: {100 * mean:.2f}{spread} %")
-    if half is not None:
+        console.print(f"mean over {summary.n} seeds: {100 * mean:.2f}{spread} %")
+    if mean is not None and half is not None:
         low, high = 100 * (mean - half), 100 * (mean + half)
         console.print(f"95 % interval of the mean: {low:.2f} to {high:.2f} %")
     if out is not None:
         console.print(f"saved in {out}", markup=False, soft_wrap=True)
 
 
-def print_failures(summary: dict[str, Any], out: Path | None, console: Console) -> None:
+def print_failures(summary: SeedsResult, out: Path | None, console: Console) -> None:
     """Print one line a seed that failed, and one for all that were interrupted."""
-    failures = [failure for failure in summary["failed"] if failure["error"] != INTERRUPTED]
+    failures = [failure for failure in summary.failed if failure.error != INTERRUPTED]
     for failure in failures:
-        line = f"dropnode: seed {failure['seed']}: {' '.join(failure['error'].split())}"
+        line = f"dropnode: seed {failure.seed}: {' '.join(failure.error.split())}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if len(failures) < len(summary["failed"]):
-        kept = f"Interrupted: {len(summary['runs'])} of {len(summary['seeds'])} seeds are done."
+    if len(failures) < len(summary.failed):
+        kept = f"Interrupted: {len(summary.runs)} of {len(summary.seeds)} seeds are done."
         if out is not None:
             kept += " The same command with --resume goes on."
         console.print(kept, style="yellow", highlight=False, soft_wrap=True)
 
 
-def _table(runs: list[dict[str, Any]]) -> Table:
+def _table(runs: list[RunResult]) -> Table:
     table = Table(box=None, header_style="bold")
     for column in ("seed", "test", "validation", "epochs", "seconds"):
         table.add_column(column, justify="right")
     for result in runs:
-        accuracies = (result["test_accuracy"], result["val_accuracy"])
+        accuracies = (result.test_accuracy, result.val_accuracy)
         table.add_row(
-            str(result["seed"]),
+            str(result.seed),
             *("" if accuracy is None else f"{100 * accuracy:.1f} %" for accuracy in accuracies),
-            f"{result['epochs']:,}",
-            f"{result['seconds']:.1f}",
+            f"{result.epochs:,}",
+            f"{result.seconds:.1f}",
         )
     return table

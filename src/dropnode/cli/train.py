@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from dropnode.cli.common import WORK_ERROR, AsJson
 
 if TYPE_CHECKING:
     from dropnode.experiments.run import Request
+    from dropnode.experiments.run_folder import RunResult
 
 
 def train(
@@ -96,10 +98,10 @@ def train(
         result = run(
             request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
         )
-    if result["interrupted"]:
+    if result.interrupted:
         console.print(_interruption(result), style="yellow", highlight=False)
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(asdict(result)))
     else:
         _print_result(result)
 
@@ -117,7 +119,7 @@ def _train_seeds(
     from dropnode.cli.seeds import print_failures, print_seeds
     from dropnode.engines.local import cores, usable_jobs
     from dropnode.experiments.seeds import run_seeds
-    from dropnode.training.progress import SeedsBar
+    from dropnode.experiments.seeds_bar import SeedsBar
 
     if jobs is not None and jobs > cores():
         notice = f"--jobs {jobs} lowered to {cores()}, the cores that this process may use"
@@ -130,15 +132,15 @@ def _train_seeds(
             jobs=jobs,
             out=out,
             resume=resume,
-            watchers=[bar],
+            observers=[bar],
             checkpoint_every=checkpoint_every,
         )
     if as_json:
-        print(json.dumps(summary))
+        print(json.dumps(asdict(summary)))
     else:
         print_seeds(summary, out, Console(highlight=False))
     print_failures(summary, out, console)
-    if summary["failed"]:
+    if summary.failed:
         raise typer.Exit(WORK_ERROR)
 
 
@@ -169,33 +171,31 @@ def _value(text: str) -> Any:
     return text
 
 
-def _print_result(result: dict[str, Any]) -> None:
+def _print_result(result: RunResult) -> None:
     console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))
-    accuracy = result["test_accuracy"]
+    accuracy = result.test_accuracy
     table.add_row("test accuracy", "no test labels" if accuracy is None else _percent(accuracy))
-    if result["val_accuracy"] is not None:
-        table.add_row(
-            "validation", f"{_percent(result['val_accuracy'])}, loss {result['val_loss']:.3f}"
-        )
-    table.add_row("kept epoch", f"{result['best_epoch']:,} of {result['epochs']:,}")
+    if result.val_accuracy is not None:
+        table.add_row("validation", f"{_percent(result.val_accuracy)}, loss {result.val_loss:.3f}")
+    table.add_row("kept epoch", f"{result.best_epoch:,} of {result.epochs:,}")
     table.add_row(
-        "time", f"{result['seconds']:.1f} s, {1000 * result['seconds_per_epoch']:.1f} ms an epoch"
+        "time", f"{result.seconds:.1f} s, {1000 * result.seconds_per_epoch:.1f} ms an epoch"
     )
-    table.add_row("split", result["split"])
-    if result["out"]:
-        table.add_row("saved in", result["out"])
+    table.add_row("split", result.split)
+    if result.out:
+        table.add_row("saved in", result.out)
     console.print(
-        f"[bold]{result['method']}[/] on [bold]{result['dataset']}[/], "
-        f"preset {result['preset']}, seed {result['seed']}"
+        f"[bold]{result.method}[/] on [bold]{result.dataset}[/], "
+        f"preset {result.preset}, seed {result.seed}"
     )
     console.print(table)
     console.print(_next_steps(result), soft_wrap=True)
 
 
-def _next_steps(result: dict[str, Any]) -> str:
+def _next_steps(result: RunResult) -> str:
     dropnode, python = _typed("dropnode"), _typed("python")
-    dataset, folder = result["dataset"], result["out"]
+    dataset, folder = result.dataset, result.out
     lines = ["", "[bold]Try next[/]"]
     if folder:
         load = (
@@ -225,9 +225,9 @@ def _typed(program: str) -> str:
     return program
 
 
-def _interruption(result: dict[str, Any]) -> str:
-    kept = f"Interrupted: kept the best model so far, of epoch {result['best_epoch']:,}."
-    if result["out"]:
+def _interruption(result: RunResult) -> str:
+    kept = f"Interrupted: kept the best model so far, of epoch {result.best_epoch:,}."
+    if result.out:
         kept += " The same command with --resume goes on."
     return kept
 

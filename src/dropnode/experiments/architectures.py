@@ -1,8 +1,8 @@
 """The search of GraphNAS for an architecture, and a random one to compare it with.
 
 A controller proposes an architecture, the architecture is trained as a child, and the child's
-validation accuracy is what the controller learns from; no label of a test node is looked at. What a
-child comes to is a function of the seed and its architecture, so that none is trained twice.
+validation accuracy is what the controller learns from; no label of a test node is looked at. The
+result of a child is a function of the seed and its architecture, so that none is trained twice.
 
 A folder keeps the search::
 
@@ -21,7 +21,6 @@ child; the authors train the five best twenty times more, and take the best mean
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError, GraphError, TrainingError
+from dropnode.experiments.trials import Trial
 from dropnode.files import atomic_write, remove_leftovers, write_json
 from dropnode.graph import Graph, Split
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
@@ -98,7 +98,7 @@ class Child:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search came to.
+    """The result of a search.
 
     Attributes
     ----------
@@ -124,18 +124,18 @@ class SearchResult:
         return min(self.samples, key=rank)
 
 
-Watcher = Callable[[int, Child], None]
+SampleObserver = Callable[[int, Child], None]
 """Told the number of every sample, from 1, and its child."""
 
 
-def search(
+def controlled_search(
     graph: Graph,
     split: Split,
     settings: SearchSettings,
     seed: int,
     folder: Path,
     *,
-    on_sample: Watcher | None = None,
+    on_sample: SampleObserver | None = None,
 ) -> SearchResult:
     """Search with a controller that learns.
 
@@ -174,9 +174,9 @@ def random_search(
     seed: int,
     folder: Path,
     *,
-    on_sample: Watcher | None = None,
+    on_sample: SampleObserver | None = None,
 ) -> SearchResult:
-    """Search without learning, at the same cost and in the same way as :func:`search`."""
+    """Search without learning, at the same cost and in the same way as a controlled one."""
     sampler = RandomSampler(settings.max_width)
     return _explore(
         sampler, {"strategy": "random"}, graph, split, settings, seed, folder, on_sample
@@ -191,14 +191,14 @@ def _explore(
     settings: SearchSettings,
     seed: int,
     folder: Path,
-    on_sample: Watcher | None,
+    on_sample: SampleObserver | None,
 ) -> SearchResult:
     graph.check_trainable(split)
     if not len(split.val):
         raise GraphError(
             f"split {split.name!r} has no validation nodes, by which a search judges; add some"
         )
-    earlier = _open(folder, {**strategy, **_story(graph, split, settings, seed)})
+    earlier = _open(folder, {**strategy, **_identity(graph, split, settings, seed)})
     stream = Stream(seed)
     trained: dict[str, Child] = {}
     samples = []
@@ -232,22 +232,26 @@ def _train(graph: Graph, split: Split, config: GraphNASConfig, word: str, seed: 
     return Child(word, best["val_accuracy"], best["val_loss"], outcome.epochs)
 
 
-def _story(graph: Graph, split: Split, settings: SearchSettings, seed: int) -> dict[str, Any]:
-    """Return what makes two searches the same, but for how long they are."""
-    digest = hashlib.sha256()
-    for part in (split.train, split.val):
-        digest.update(part.astype("<i8").tobytes())
-        digest.update(b"|")
-    child = settings.child.as_dict()
-    del child["architecture"]
-    return {
-        "dataset_sha256": graph.fingerprint(),
-        "split_sha256": digest.hexdigest(),
-        "child": child,
-        "max_width": settings.max_width,
-        "seed": seed,
-        "revision": GraphNAS.revision,
-    }
+def _identity(graph: Graph, split: Split, settings: SearchSettings, seed: int) -> dict[str, Any]:
+    """Return what makes two searches the same, but for how long they are.
+
+    It is the identity of a child's training, without the architecture that is searched for.
+    """
+    config = settings.child.identity()
+    del config["architecture"]
+    child = Trial(
+        dataset=graph.name,
+        dataset_sha256=graph.fingerprint(),
+        split=split.name,
+        split_seed=0,
+        method=GraphNAS.name,
+        revision=GraphNAS.revision,
+        preset="",
+        config=config,
+        seed=seed,
+        split_sha256=split.fingerprint(),
+    )
+    return child.identity() | {"max_width": settings.max_width}
 
 
 def _open(folder: Path, story: dict[str, Any]) -> list[Child]:

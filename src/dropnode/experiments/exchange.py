@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError
+from dropnode.experiments.measures import MEASURES, STANDARD
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import atomic_write
 from dropnode.settings import suggestion
 
+# What a trial is known by; the last two may be empty.
 _TRIAL: dict[str, type] = {
     "dataset": str,
     "dataset_sha256": str,
@@ -29,7 +31,10 @@ _TRIAL: dict[str, type] = {
     "preset": str,
     "config": dict,
     "seed": int,
+    "split_sha256": str,
+    "recipe": str,
 }
+_OPTIONAL = ("split_sha256", "recipe")
 # What a person looks at first has columns of its own; the rest of the metrics stays together.
 _PLAIN: dict[str, type] = {
     "test_accuracy": float,
@@ -44,6 +49,7 @@ _ENDED: dict[str, type] = {
     "error": str,
     "confusion": list,
     "reliability": dict,
+    "measures": dict,
     "versions": dict,
 }
 COLUMNS: dict[str, type] = {"id": str, "status": str, **_TRIAL, **_PLAIN, **_ENDED}
@@ -137,6 +143,8 @@ def row_of(record: Record) -> dict[str, Any]:
     trial = record.trial
     values = {name: getattr(trial, name) for name in ("id", *_TRIAL)}
     values["config"] = dict(trial.config)
+    further = {name: value for name, value in record.metrics.items() if name not in STANDARD}
+    values["measures"] = further or None
     for name in COLUMNS:
         if name not in values:
             values[name] = getattr(record, name, record.metrics.get(name))
@@ -174,6 +182,7 @@ def _record(row: dict[str, Any]) -> Record:
     for name in row:
         if name not in COLUMNS:
             raise ValueError(f"unknown column {name!r}{suggestion(str(name), COLUMNS)}")
+    row = row | {name: row.get(name) or "" for name in _OPTIONAL}
     missing = [name for name in ("id", "status", "finished", *_TRIAL) if row.get(name) is None]
     if missing:
         raise ValueError(f"no {', '.join(missing)}")
@@ -194,6 +203,10 @@ def _record(row: dict[str, Any]) -> Record:
         for name in (*_PLAIN, "confusion", "reliability")
         if row.get(name) is not None or (name in _PLAIN and row["status"] == "done")
     }
+    for name in row.get("measures") or {}:
+        if name not in MEASURES:
+            raise ValueError(f"unknown measure {name!r}{suggestion(name, MEASURES)}")
+    metrics |= row.get("measures") or {}
     return Record(
         trial,
         row["status"],

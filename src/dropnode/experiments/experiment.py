@@ -21,7 +21,16 @@ from typing import Any
 from dropnode.errors import ConfigError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.report import write_report
-from dropnode.experiments.runner import Cell, Engine, Watcher, row_cells, run_cells, stage_cells
+from dropnode.experiments.run import Job
+from dropnode.experiments.runner import (
+    Cell,
+    Engine,
+    TrialObserver,
+    chosen_cells,
+    row_cells,
+    run_cells,
+    stage_cells,
+)
 from dropnode.experiments.spec import Spec, parse_spec
 from dropnode.experiments.store import OneDriver, Record, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
@@ -56,7 +65,7 @@ def reproduce(
     *,
     part: Part = ALL,
     retry: bool = False,
-    watchers: Sequence[Watcher] = (),
+    observers: Sequence[TrialObserver] = (),
     command: str = "",
 ) -> dict[str, Any]:
     """Run what ``out`` lacks of an experiment, and write its results and report there.
@@ -74,32 +83,37 @@ def reproduce(
     with OneDriver(out), Store(out) as store:
         remove_leftovers(out)
         _adopt(store, out)
-        data = Data.load(chosen.datasets, chosen.splits)
+        data = Data.load(chosen.datasets, range(chosen.splits))
+        job = Job(data, chosen.measures)
         # Asked for before anything is run: a spec that cannot be run is an error at once.
         cells = row_cells(chosen, data)
         story = {"name": spec.name, "spec": spec.text, "part": asdict(part), "command": command}
         write_json(out / "experiment.json", story)
         interrupted = False
         try:
-            watching = [*watchers, _Exports(store, out)]
+            observing = [*observers, _Exports(store, out)]
             if chosen.search is None:
-                run_cells(cells, store, data, engine, retry=retry, watchers=watching)
+                run_cells(cells, store, job, engine, retry=retry, observers=observing)
             else:
-                _search(chosen, data, store, engine, retry, watching)
+                _search(chosen, job, store, engine, retry, observing)
         except KeyboardInterrupt:
             interrupted = True
         finally:
             export_trials(store.records(), out / "trials.csv")
         results = _sum_up(chosen, data, store, command)
         write_results(out, results)
-        statuses = store.statuses()
+        done = {
+            record.trial.id: record.status
+            for record in store.records()
+            if not record.lacks(chosen.measures) or record.status == "failed"
+        }
     write_report(out)
     stages = [row for stage in results["search"] or [] for row in stage["rows"]]
     planned = {key for row in [*results["rows"], *stages] for key in row["trials"]}
     return results | {
         "interrupted": interrupted,
-        "failed": sum(statuses.get(key) == "failed" for key in planned),
-        "missing": len(planned - statuses.keys()),
+        "failed": sum(done.get(key) == "failed" for key in planned),
+        "missing": len(planned - done.keys()),
     }
 
 
@@ -120,7 +134,7 @@ def report(out: Path) -> Path:
         ) from error
     chosen = part.of(spec)
     with Store(out) as store:
-        data = Data.load(chosen.datasets, chosen.splits)
+        data = Data.load(chosen.datasets, range(chosen.splits))
         write_results(out, _sum_up(chosen, data, store, story["command"]))
     return write_report(out)
 
@@ -150,7 +164,8 @@ class _Exports:
 
 def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> dict[str, Any]:
     found = {record.trial.id: record for record in store.records()}
-    results = summarise_experiment(spec, data, row_cells(spec, data), found.get, command)
+    cells = chosen_cells(row_cells(spec, data), found.get)
+    results = summarise_experiment(spec, data, cells, found.get, command)
     if spec.search is not None:
         results["search"] = [stage for _, stages in _stages(spec, data, found) for stage in stages]
     return results
@@ -186,20 +201,20 @@ def _stages(
 
 def _search(
     spec: Spec,
-    data: Data,
+    job: Job,
     store: Store,
     engine: Engine,
     retry: bool,
-    watchers: Sequence[Watcher],
+    observers: Sequence[TrialObserver],
 ) -> None:
     assert spec.search is not None
     for number in range(len(spec.search.stages)):
         found = {record.trial.id: record for record in store.records()}
-        planned = _stages(spec, data, found)
+        planned = _stages(spec, job.data, found)
         if len(planned) <= number:
             raise RuntimeError(
                 f"stage {number} of the search has a dataset without one trial that is done, so "
                 "nothing can be chosen; see dropnode trials for the errors, and use --retry"
             )
         cells = [cell for cell, _ in planned[number][0]]
-        run_cells(cells, store, data, engine, retry=retry, watchers=watchers)
+        run_cells(cells, store, job, engine, retry=retry, observers=observers)

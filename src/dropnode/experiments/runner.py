@@ -5,29 +5,35 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Protocol
 
 from dropnode.engines.local import Failure
+from dropnode.experiments.run import Job
 from dropnode.experiments.spec import Row, Search, Spec
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Data, Finished, Trial, plan
 
-Engine = Callable[[Sequence[Trial], Data], Generator[tuple[Trial, Finished | Failure], None, None]]
-"""Runs trials wherever it does, and yields each as it ends."""
+Engine = Callable[[Sequence[Trial], Job], Generator[tuple[Trial, Finished | Failure], None, None]]
+"""Runs trials, wherever that is, and yields each as it ends."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one line of a table on one dataset."""
+    """The trials of one line of a table on one dataset, with one setting.
+
+    ``setting`` is what a stage of a search, or a row that leaves something to validation, changes.
+    """
 
     dataset: str
     name: str
     label: str
     trials: tuple[Trial, ...]
+    setting: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Watcher(Protocol):
+class TrialObserver(Protocol):
     """Told how an experiment goes on."""
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
@@ -40,17 +46,38 @@ class Watcher(Protocol):
 
 
 def row_cells(spec: Spec, data: Data) -> list[Cell]:
-    """Return the cells of a spec that compares rows."""
+    """Return the cells of a spec that compares rows; several where a row chooses a setting."""
     return [
         Cell(
             dataset,
             row.name,
             row.label,
-            _trials(data, dataset, row, row.changes, row.seeds[dataset]),
+            _trials(data, dataset, row, {**row.changes, **setting}, row.seeds[dataset]),
+            setting,
         )
         for row in spec.rows
         for dataset in row.seeds
+        for setting in row.candidates()
     ]
+
+
+def chosen_cells(cells: Sequence[Cell], find: Callable[[str], Record | None]) -> list[Cell]:
+    """Return one cell for each row and dataset: the one that validates best, the first of equals.
+
+    A setting none of whose trials is done is not chosen while there is another.
+    """
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.name, cell.dataset), []).append(cell)
+    return [max(group, key=lambda cell: _validation(cell, find)) for group in groups.values()]
+
+
+def _validation(cell: Cell, find: Callable[[str], Record | None]) -> float:
+    records = [find(trial.id) for trial in cell.trials]
+    values = [record.metrics.get("val_accuracy") for record in records if record is not None]
+    known = [value for value in values if value is not None]
+    # Rounded, so that the order of a sum cannot decide between equals.
+    return round(fmean(known), 11) if known else -1.0
 
 
 def stage_cells(
@@ -65,7 +92,7 @@ def stage_cells(
             changes = {**search.changes, **chosen[dataset], **tried}
             name = ", ".join(f"{key}={value}" for key, value in tried.items())
             trials = _trials(data, dataset, search, changes, search.seeds)
-            cells.append((Cell(dataset, name, name, trials), tried))
+            cells.append((Cell(dataset, name, name, trials, tried), tried))
     return cells
 
 
@@ -83,31 +110,37 @@ def _trials(
 def run_cells(
     cells: Sequence[Cell],
     store: Store,
-    data: Data,
+    job: Job,
     engine: Engine,
     *,
     retry: bool = False,
-    watchers: Sequence[Watcher] = (),
+    observers: Sequence[TrialObserver] = (),
 ) -> None:
     """Run what the store lacks of some cells, and store each trial as it ends.
 
-    Trials that are done are never run again; failed ones only with ``retry``.
+    A trial that is done is run again only if it lacks a measure that is asked for: it has to give
+    the same numbers as before, and is completed. Failed ones are run again with ``retry``.
     """
+    stored = {record.trial.id: record for record in store.records()}
     ended = {
-        record.trial.id: record
-        for record in store.records()
-        if record.status == "done" or not retry
+        identifier: record
+        for identifier, record in stored.items()
+        if (not record.lacks(job.measures) if record.status == "done" else not retry)
     }
-    for watcher in watchers:
-        watcher.on_plan(cells, ended)
+    for observer in observers:
+        observer.on_plan(cells, ended)
     waiting = [trial for trial in in_turn(cells) if trial.id not in ended]
-    with closing(engine(waiting, data)) as outcomes:
+    with closing(engine(waiting, job)) as outcomes:
         for trial, outcome in outcomes:
             record = Record.of(trial, outcome)
-            history = None if isinstance(outcome, Failure) else outcome.history
-            store.add([(record, history)])
-            for watcher in watchers:
-                watcher.on_end(record)
+            before = stored.get(trial.id)
+            if before is not None and before.status == "done":
+                record = before.completed(record)
+                store.complete(record)
+            else:
+                store.add([(record, None if isinstance(outcome, Failure) else outcome.history)])
+            for observer in observers:
+                observer.on_end(record)
 
 
 def in_turn(cells: Iterable[Cell]) -> Iterator[Trial]:

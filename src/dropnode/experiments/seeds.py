@@ -1,17 +1,17 @@
-"""One request trained from several seeds: what the method does, rather than one draw of it.
+"""One request trained with several seeds: what a method does, rather than one draw of it.
 
 ::
 
-    seed-0/ seed-1/ ...      one run folder a seed
+    seed-0/ seed-1/ ...      one run folder per seed
     seeds.json               all results and their summary; written last
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,25 +19,69 @@ import torch
 
 from dropnode.engines.local import Failure, run_local, usable_jobs
 from dropnode.errors import ConfigError
-from dropnode.experiments.run import Request, describe, earlier_result, load, run
+from dropnode.experiments.run import Request, load, prepare, run
+from dropnode.experiments.run_folder import RunRecord, RunResult, earlier_result
 from dropnode.experiments.statistics import summarise
+from dropnode.experiments.trials import Data
 from dropnode.files import remove_leftovers, write_json
-from dropnode.graph import Graph
 
 INTERRUPTED = "interrupted"
 """The error of seeds that Ctrl-C left without a result."""
 
 
-class Watcher(Protocol):
-    """Told of every seed as soon as it is done."""
+class SeedObserver(Protocol):
+    """Told of every seed as soon as it has ended."""
 
-    def on_result(self, seed: int, result: dict[str, Any]) -> None:
-        """Look at what a seed came to."""
+    def on_result(self, result: RunResult) -> None:
+        """Look at the result of a seed."""
         ...
 
     def on_failure(self, seed: int, error: str) -> None:
-        """Look at why a seed came to nothing."""
+        """Look at why a seed failed."""
         ...
+
+
+@dataclass(frozen=True)
+class FailedSeed:
+    """A seed without a result, and why."""
+
+    seed: int
+    error: str
+
+
+@dataclass(frozen=True)
+class SeedsResult:
+    """The results of all seeds, and their summary: the content of ``seeds.json``.
+
+    Attributes
+    ----------
+    seeds : list of int
+        Those asked for.
+    jobs : int
+        How many ran at a time.
+    mean, std, ci95 : float or None
+        Of the test accuracy, a fraction: the deviation has n - 1, and the interval of the mean
+        (95 %, Student's t) is ``mean ± ci95``.
+    n : int
+        How many seeds have a test accuracy.
+    runs : list of RunResult
+    failed : list of FailedSeed
+    seconds : float
+    """
+
+    dataset: str
+    method: str
+    preset: str
+    split: str
+    seeds: list[int]
+    jobs: int
+    mean: float | None
+    std: float | None
+    ci95: float | None
+    n: int
+    runs: list[RunResult]
+    failed: list[FailedSeed]
+    seconds: float
 
 
 def run_seeds(
@@ -47,9 +91,9 @@ def run_seeds(
     jobs: int | None = None,
     out: Path | None = None,
     resume: bool = False,
-    watchers: Sequence[Watcher] = (),
+    observers: Sequence[SeedObserver] = (),
     checkpoint_every: float = 5.0,
-) -> dict[str, Any]:
+) -> SeedsResult:
     """Train ``count`` seeds from ``request.seed`` on, side by side, and sum them up.
 
     The results do not depend on ``jobs``. A seed that fails is listed as such and stops no other;
@@ -67,59 +111,63 @@ def run_seeds(
         A folder to keep each run in, and the summary.
     resume : bool
         Go on with the runs in ``out``: finished ones are not trained again.
-    watchers : sequence of Watcher
+    observers : sequence of SeedObserver
     checkpoint_every : float
         Seconds between checkpoints of a run.
 
     Returns
     -------
-    dict
-        ``mean``, ``std`` (n - 1) and ``ci95`` (half the width of the 95 % t-interval of the mean)
-        of the test accuracy over ``n`` seeds, the ``runs`` and the ``failed`` ones.
+    SeedsResult
     """
     if count < 1 or (jobs is not None and jobs < 1):
         raise ConfigError(f"{count} seeds, {jobs} at a time; expected at least 1 of either")
     started = time.monotonic()
     seeds = range(request.seed, request.seed + count)
     jobs = usable_jobs(jobs, count)
-    graph = load(request)
-    story = describe(request, graph)
-    earlier = {} if out is None else _earlier_results(out, seeds, story, resume)
-    results: dict[int, dict[str, Any]] = {}
+    data = load(request)
+    records = {seed: prepare(replace(request, seed=seed), data)[0] for seed in seeds}
+    earlier = {} if out is None else _earlier_results(out, records, resume)
+    results: dict[int, RunResult] = {}
     failed: dict[int, str] = {}
 
-    def record(seed: int, outcome: dict[str, Any] | Failure) -> None:
+    def take(seed: int, outcome: RunResult | Failure) -> None:
         if isinstance(outcome, Failure):
             failed[seed] = outcome.error
-            for watcher in watchers:
-                watcher.on_failure(seed, outcome.error)
+            for observer in observers:
+                observer.on_failure(seed, outcome.error)
         else:
             results[seed] = outcome
-            for watcher in watchers:
-                watcher.on_result(seed, outcome)
+            for observer in observers:
+                observer.on_result(outcome)
 
     missing = [seed for seed in seeds if seed not in earlier]
-    assignment = _Assignment(request, graph, out, resume, checkpoint_every)
+    assignment = _Assignment(request, data, out, resume, checkpoint_every)
     try:
         for seed, result in earlier.items():
-            record(seed, result)
+            take(seed, result)
         with closing(run_local(_train, missing, jobs, shared=assignment)) as outcomes:
             for seed, outcome in outcomes:
-                record(seed, outcome)
+                take(seed, outcome)
     except KeyboardInterrupt:
         failed |= {seed: INTERRUPTED for seed in seeds if seed not in results | failed}
     runs = [results[seed] for seed in seeds if seed in results]
-    summary = {
-        **{key: story[key] for key in ("dataset", "method", "preset", "split")},
-        "seeds": list(seeds),
-        "jobs": jobs,
-        **summarise([line["test_accuracy"] for line in runs if line["test_accuracy"] is not None]),
-        "runs": runs,
-        "failed": [{"seed": seed, "error": failed[seed]} for seed in seeds if seed in failed],
-        "seconds": time.monotonic() - started,
-    }
+    told = records[request.seed]
+    accuracies = [run.test_accuracy for run in runs if run.test_accuracy is not None]
+    spread: dict[str, Any] = summarise(accuracies)
+    summary = SeedsResult(
+        told.dataset,
+        told.method,
+        told.preset,
+        told.split,
+        seeds=list(seeds),
+        jobs=jobs,
+        **spread,
+        runs=runs,
+        failed=[FailedSeed(seed, failed[seed]) for seed in seeds if seed in failed],
+        seconds=time.monotonic() - started,
+    )
     if out is not None:
-        write_json(out / "seeds.json", summary)
+        write_json(out / "seeds.json", asdict(summary))
     return summary
 
 
@@ -128,19 +176,19 @@ class _Assignment:
     """What the runs of all seeds have in common."""
 
     request: Request
-    graph: Graph
+    data: Data
     out: Path | None
     resume: bool
     checkpoint_every: float
 
 
-def _train(assignment: _Assignment, seed: int) -> dict[str, Any]:
+def _train(assignment: _Assignment, seed: int) -> RunResult:
     """Train one seed, in a worker process."""
     # Should torch have been told otherwise by something imported before us.
     torch.set_num_threads(1)
     return run(
         replace(assignment.request, seed=seed),
-        graph=assignment.graph,
+        data=assignment.data,
         out=None if assignment.out is None else _folder(assignment.out, seed),
         resume=assignment.resume,
         checkpoint_every=assignment.checkpoint_every,
@@ -152,8 +200,8 @@ def _folder(out: Path, seed: int) -> Path:
 
 
 def _earlier_results(
-    out: Path, seeds: Iterable[int], story: dict[str, Any], resume: bool
-) -> dict[int, dict[str, Any]]:
+    out: Path, records: Mapping[int, RunRecord], resume: bool
+) -> dict[int, RunResult]:
     """Return what is finished in a folder; refuse one that holds anything but these seeds."""
     if resume and out.is_dir():
         remove_leftovers(out)
@@ -169,8 +217,8 @@ def _earlier_results(
             "folder with --out"
         )
     finished = {}
-    for seed in seeds:
-        result = earlier_result(_folder(out, seed), story | {"seed": seed}, resume)
+    for seed, record in records.items():
+        result = earlier_result(_folder(out, seed), record, resume)
         if result is not None:
             finished[seed] = result
     return finished

@@ -14,8 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dropnode.data import dataset_names
 from dropnode.errors import ConfigError
+from dropnode.experiments.measures import check_measures
+from dropnode.experiments.references import Reference
 from dropnode.methods.table import make_method
 from dropnode.settings import read_yaml, suggestion
 
@@ -25,7 +26,11 @@ Figure = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one method, on every dataset that ``seeds`` has a number for."""
+    """A line of the table: one method, on every dataset that ``seeds`` has a number for.
+
+    ``choose`` has settings that are left to validation: all are trained, and on each dataset the
+    one of the highest mean validation accuracy stands for the row.
+    """
 
     name: str
     method: str
@@ -34,6 +39,11 @@ class Row:
     changes: Mapping[str, Any]
     seeds: Mapping[str, int]
     paper: Mapping[str, Figure]
+    choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """Return every setting that validation chooses from; one without changes if none."""
+        return [dict(zip(self.choose, values, strict=True)) for values in _product(self.choose)]
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,8 @@ class Spec:
         The row that every other is compared with.
     claims : tuple of Claim
     search : Search or None
+    measures : tuple of str
+        Those that trials store beyond the standard ones.
     """
 
     name: str
@@ -83,6 +95,7 @@ class Spec:
     claims: tuple[Claim, ...]
     search: Search | None
     text: str = field(repr=False)
+    measures: tuple[str, ...] = ()
 
     def only(
         self,
@@ -156,12 +169,11 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
         "the spec",
         values,
         required=("title", "datasets", "seeds"),
-        optional="description preset set splits reference include rows claims search".split(),
+        optional=(
+            "description preset set splits reference include rows claims search measures".split()
+        ),
     )
-    datasets = tuple(_words("datasets", values["datasets"]))
-    for dataset in datasets:
-        if dataset not in dataset_names():
-            raise ConfigError(f"unknown dataset {dataset!r}{suggestion(dataset, dataset_names())}")
+    datasets = tuple(map(_reference, _words("datasets", values["datasets"])))
     if ("rows" in values) == ("search" in values):
         raise ConfigError("expected either rows to compare or a search, and not both")
     rows = tuple(_row(row, values, datasets) for row in _list("rows", values.get("rows", [])))
@@ -197,6 +209,7 @@ def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
         claims,
         search,
         text,
+        check_measures(_words("measures", values["measures"]) if "measures" in values else ()),
     )
 
 
@@ -213,19 +226,21 @@ def _included(name: Any, datasets: tuple[str, ...]) -> Spec:
 
 def _row(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Row:
     values = _mapping("a row", value)
-    _check_keys("a row", values, ("method",), ("name", "label", "preset", "set", "seeds", "paper"))
+    optional = ("name", "label", "preset", "set", "seeds", "paper", "choose")
+    _check_keys("a row", values, ("method",), optional)
     method = str(values["method"])
     name = str(values.get("name", method))
     preset = _preset(values.get("preset", whole.get("preset")))
     changes = _changes(whole) | _changes(values)
     seeds = values.get("seeds", whole["seeds"])
-    counts = dict(seeds) if isinstance(seeds, dict) else dict.fromkeys(datasets, seeds)
+    counts = _by_dataset(seeds) if isinstance(seeds, dict) else dict.fromkeys(datasets, seeds)
     _check_keys(f"seeds of {name}", counts, (), datasets)
     if not counts:
         raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
-    for dataset in counts:
-        make_method(method, dataset, preset, changes)
-    paper = _mapping("paper", values.get("paper", {}))
+    choose = _grid(f"choose of {name}", values.get("choose", {}))
+    for dataset, tried in itertools.product(counts, _product(choose)):
+        _check_setting(method, dataset, preset, changes | dict(zip(choose, tried, strict=True)))
+    paper = _by_dataset(_mapping("paper", values.get("paper", {})))
     _check_keys(f"paper of {name}", paper, (), datasets)
     return Row(
         name,
@@ -235,6 +250,7 @@ def _row(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Row:
         changes,
         {dataset: _count(f"seeds of {name}", count) for dataset, count in counts.items()},
         {dataset: _figure(figure) for dataset, figure in paper.items()},
+        choose,
     )
 
 
@@ -258,23 +274,17 @@ def _search(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Sea
     preset = _preset(whole.get("preset"))
     stages: list[dict[str, tuple[Any, ...]]] = []
     for stage in _list("stages", values["stages"]):
-        grid = _mapping("a stage", stage)
-        if not grid:
+        stages.append(_grid("a stage", stage))
+        if not stages[-1]:
             raise ConfigError("a stage varies nothing; give it a key and values to try")
-        stages.append(
-            {_word("a key", key): tuple(_list(key, tried)) for key, tried in grid.items()}
-        )
-        for key, tried in stages[-1].items():
-            if not tried:
-                raise ConfigError(f"{key} is []; expected values to try")
     if not stages:
         raise ConfigError("stages is []; expected at least one stage")
-    for tried in itertools.product(*(itertools.product(*stage.values()) for stage in stages)):
+    for tried in itertools.product(*(_product(stage) for stage in stages)):
         whole_setting = dict(changes)
         for stage, chosen in zip(stages, tried, strict=True):
             whole_setting |= dict(zip(stage, chosen, strict=True))
             for dataset in datasets:
-                make_method(method, dataset, preset, whole_setting)
+                _check_setting(method, dataset, preset, whole_setting)
     return Search(
         method,
         preset,
@@ -282,6 +292,34 @@ def _search(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Sea
         _count("seeds", whole["seeds"]),
         tuple(stages),
     )
+
+
+def _grid(where: str, value: Any) -> dict[str, tuple[Any, ...]]:
+    """Return keys and the values to try of each."""
+    grid = {_word("a key", k): tuple(_list(k, v)) for k, v in _mapping(where, value).items()}
+    for key, tried in grid.items():
+        if not tried:
+            raise ConfigError(f"{key} is []; expected values to try")
+    return grid
+
+
+def _product(grid: Mapping[str, tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    return itertools.product(*grid.values())
+
+
+def _check_setting(
+    method: str, dataset: str, preset: str | None, changes: Mapping[str, Any]
+) -> None:
+    """Make the method, so that an invalid setting is an error before anything is run."""
+    make_method(method, Reference.parse(dataset).catalogue_name or "", preset, changes)
+
+
+def _reference(value: Any) -> str:
+    return str(Reference.parse(_word("a dataset", value)))
+
+
+def _by_dataset(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {_reference(dataset): value for dataset, value in values.items()}
 
 
 def _check_keys(

@@ -8,10 +8,11 @@ all. A trial that is done stays as it is: writing it again changes nothing.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,10 +21,11 @@ import numpy as np
 
 from dropnode.engines.local import Failure
 from dropnode.errors import ConfigError, StoreError
+from dropnode.experiments.measures import MEASURES
 from dropnode.experiments.trials import Finished, Trial, now, read_history
 
 FILE = "trials.sqlite"
-LAYOUT = 1
+LAYOUT = 2
 """Raised when the tables below change; a store of another layout is refused."""
 
 _TABLES = """
@@ -38,6 +40,8 @@ create table if not exists trials (
     preset text not null,
     config text not null,
     seed integer not null,
+    split_sha256 text not null,
+    recipe text not null,
     status text not null check (status in ('done', 'failed')),
     metrics text not null,
     seconds real,
@@ -51,7 +55,7 @@ create table if not exists histories (
 ) strict;
 """
 
-_TRIAL = "dataset dataset_sha256 split split_seed method revision preset config seed".split()
+_TRIAL = [field.name for field in fields(Trial)]
 _RESULT = "status metrics seconds finished versions error".split()
 _COLUMNS = ["id", *_TRIAL, *_RESULT]
 _JSON = ("config", "metrics", "versions")
@@ -93,6 +97,27 @@ class Record:
         return cls(
             trial, "done", outcome.metrics, outcome.seconds, outcome.finished, outcome.versions
         )
+
+    def lacks(self, measures: Iterable[str]) -> bool:
+        """Whether one of some measures was not stored."""
+        return any(name not in self.metrics for name in measures)
+
+    def completed(self, again: Record) -> Record:
+        """Return this done trial with the measures that another run of it has beyond its own.
+
+        If the other run failed, or gave other numbers, the result is a failure that says so.
+        """
+        if again.status == "failed":
+            return again
+        for name, value in self.metrics.items():
+            if MEASURES[name].repeats and not _agree(value, again.metrics.get(name)):
+                error = (
+                    f"run again for another measure, its {name} is {again.metrics.get(name)!r}, "
+                    f"stored is {value!r}: another machine or other versions made the stored one; "
+                    "it stays as it is. Run the experiment in a new folder to measure all of it"
+                )
+                return replace(again, status="failed", metrics={}, seconds=None, error=error)
+        return replace(self, metrics={**again.metrics, **self.metrics})
 
 
 class Store:
@@ -153,6 +178,15 @@ class Store:
                         (record.trial.id, history),
                     )
         return changed
+
+    def complete(self, record: Record) -> None:
+        """Store the further measures of a done trial; a failed record changes nothing."""
+        if record.status == "done":
+            with self._explained(), self._transaction():
+                self.connection.execute(
+                    "update trials set metrics = ? where id = ? and status = 'done'",
+                    (_flatten(record)["metrics"], record.trial.id),
+                )
 
     def statuses(self) -> dict[str, str]:
         """Return the status of every trial by its id."""
@@ -216,6 +250,19 @@ class Store:
                 f"{self.path} cannot be used ({error}); what was stored before is safe: see that "
                 "the disk has room and the file is ours, then run the same command again"
             ) from error
+
+
+def _agree(stored: Any, measured: Any) -> bool:
+    # What a file in between has rounded is still the same.
+    if isinstance(stored, float) and isinstance(measured, float):
+        return math.isclose(stored, measured, rel_tol=1e-9)
+    if isinstance(stored, dict) and isinstance(measured, dict):
+        return stored.keys() == measured.keys() and all(
+            _agree(value, measured[key]) for key, value in stored.items()
+        )
+    if isinstance(stored, list) and isinstance(measured, list):
+        return len(stored) == len(measured) and all(map(_agree, stored, measured))
+    return bool(stored == measured)
 
 
 def _flatten(record: Record) -> dict[str, Any]:

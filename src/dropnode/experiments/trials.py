@@ -1,7 +1,9 @@
-"""A trial: one training of an experiment, which its identity determines to the last bit.
+"""A trial: one training, and the identity that determines it to the last bit.
 
-The identity is the data (by hash), the split, the method with its revision, the configuration and
-the seed. Whoever runs a trial of the same identity, on whatever engine, gets the same numbers.
+The identity is the data (by hash, and the recipe of its transforms), the split, the method with its
+revision, the configuration and the seed. A run of ``dropnode train``, a trial of an experiment and
+a step of a search have the same one. Whoever runs a trial of the same identity, on whatever engine,
+gets the same numbers.
 """
 
 from __future__ import annotations
@@ -9,30 +11,51 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
-from dropnode.data import draw_split, load_dataset
-from dropnode.experiments.run import known_test_nodes, measure, perform
+from dropnode.data import load_dataset
+from dropnode.experiments.references import Reference
 from dropnode.graph import Graph, Split
-from dropnode.methods.table import make_method, restore_method
-from dropnode.saving import versions
-
-BINS = 15
-"""Bins of equal width in which confidences are counted."""
+from dropnode.methods.table import Choice, make_method
 
 IDENTITY = ("dataset_sha256", "split", "method", "revision", "config", "seed")
+"""What every identity has."""
+
+LATER = ("split_sha256", "recipe")
+"""What an identity has only where it is not empty, so that ids of stored trials stay."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is to be trained. ``config`` holds the keys that are not at their default."""
+    """What is to be trained.
+
+    Attributes
+    ----------
+    dataset : str
+        A reference; see :mod:`dropnode.experiments.references`.
+    dataset_sha256 : str
+        The fingerprint of the graph that the reference starts from.
+    split : str
+        The split's name.
+    split_seed : int
+    method : str
+    revision : int
+        Of the method.
+    preset : str
+    config : mapping
+        The keys that are not at their default.
+    seed : int
+    split_sha256 : str
+        The hash of the split of a graph outside the catalogue, whose names of splits say nothing.
+    recipe : str
+        The transforms of the reference.
+    """
 
     dataset: str
     dataset_sha256: str
@@ -43,25 +66,30 @@ class Trial:
     preset: str
     config: Mapping[str, Any]
     seed: int
+    split_sha256: str = ""
+    recipe: str = ""
 
     @cached_property
     def id(self) -> str:
         """Sixteen hexadecimal digits that stand for the identity."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def identity(self) -> dict[str, Any]:
+        """Return all that determines the result."""
         identity = {name: getattr(self, name) for name in IDENTITY}
         identity["config"] = dict(self.config)
-        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return identity | {name: getattr(self, name) for name in LATER if getattr(self, name)}
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a trial came to.
+    """The result of a trial.
 
     Attributes
     ----------
     metrics : dict
-        Accuracies as fractions, and of the test nodes the confusion matrix and the counts of a
-        reliability diagram.
+        The measures, by name; see :mod:`dropnode.experiments.measures`.
     seconds : float
     finished : str
         When, as ISO 8601.
@@ -79,27 +107,41 @@ class Finished:
 
 @dataclass(frozen=True)
 class Data:
-    """The graphs of an experiment, and the splits that its trials use."""
+    """The graphs of an experiment, and the splits that its trials use.
+
+    Attributes
+    ----------
+    graphs : dict
+        What references start from, by source.
+    splits : dict
+        By reference and split seed.
+    fingerprints : dict
+        Of the graphs, by source.
+    """
 
     graphs: dict[str, Graph]
     splits: dict[tuple[str, int], Split]
     fingerprints: dict[str, str]
 
     @classmethod
-    def load(cls, datasets: Iterable[str], splits: int = 1) -> Data:
-        """Load every dataset, and draw so many splits; a published one counts once."""
-        graphs = {name: load_dataset(name) for name in datasets}
+    def load(cls, datasets: Iterable[str], split_seeds: Sequence[int] = (0,)) -> Data:
+        """Load what every reference starts from, and draw splits; a published one counts once."""
+        references = {dataset: Reference.parse(dataset) for dataset in datasets}
+        sources = dict.fromkeys(reference.source for reference in references.values())
+        graphs = {source: load_dataset(source) for source in sources}
         drawn: dict[tuple[str, int], Split] = {}
-        for name, graph in graphs.items():
-            for seed in range(splits):
-                split = draw_split(name, graph, seed)
-                if seed == 0 or split.name != drawn[name, 0].name:
-                    drawn[name, seed] = split
+        for dataset, reference in references.items():
+            for seed in split_seeds:
+                split = reference.split(graphs[reference.source], seed)
+                if seed == split_seeds[0] or split.name != drawn[dataset, split_seeds[0]].name:
+                    drawn[dataset, seed] = split
         return cls(graphs, drawn, {name: graph.fingerprint() for name, graph in graphs.items()})
 
     def graph(self, dataset: str, split_seed: int) -> Graph:
-        """Return a graph with one of its splits."""
-        return self.graphs[dataset].with_split(self.splits[dataset, split_seed])
+        """Make the graph of a reference, with one of its splits."""
+        reference = Reference.parse(dataset)
+        graph = reference.transformed(self.graphs[reference.source])
+        return graph.with_split(self.splits[dataset, split_seed])
 
 
 def plan(
@@ -111,59 +153,37 @@ def plan(
     changes: Mapping[str, Any],
     seed: int,
 ) -> Trial:
-    """Return the trial of a request; what cannot be asked for is an error here, not in a worker."""
-    choice = make_method(method, dataset, preset, changes)
-    return Trial(
+    """Return the trial of a request; a request that is invalid fails here, not in a worker."""
+    return plan_with_choice(data, dataset, split_seed, method, preset, changes, seed)[0]
+
+
+def plan_with_choice(
+    data: Data,
+    dataset: str,
+    split_seed: int,
+    method: str,
+    preset: str | None,
+    changes: Mapping[str, Any],
+    seed: int,
+    device: str = "cpu",
+) -> tuple[Trial, Choice]:
+    """Return the trial of a request, and its method, ready to train on a device."""
+    reference, split = Reference.parse(dataset), data.splits[dataset, split_seed]
+    choice = make_method(method, reference.catalogue_name or "", preset, changes, device)
+    trial = Trial(
         dataset=dataset,
-        dataset_sha256=data.fingerprints[dataset],
-        split=data.splits[dataset, split_seed].name,
+        dataset_sha256=data.fingerprints[reference.source],
+        split=split.name,
         split_seed=split_seed,
         method=method,
         revision=choice.method.revision,
         preset=choice.preset,
         config=choice.identity,
         seed=seed,
+        split_sha256="" if reference.catalogue_name else split.fingerprint(),
+        recipe=reference.recipe,
     )
-
-
-def run_trial(data: Data, trial: Trial) -> Finished:
-    """Train a trial: what engines call."""
-    # Should torch have been told otherwise by something imported before us.
-    torch.set_num_threads(1)
-    graph = data.graph(trial.dataset, trial.split_seed)
-    method = restore_method(trial.method, trial.config)
-    outcome, probabilities = perform(method, graph, trial.seed)
-    metrics = measure(graph, outcome, probabilities)
-    seconds = metrics.pop("seconds")
-    for name in ("seconds_per_epoch", "interrupted"):
-        del metrics[name]
-    metrics |= judge(graph, probabilities)
-    return Finished(metrics, seconds, now(), versions(), write_history(outcome.history))
-
-
-def judge(graph: Graph, probabilities: np.ndarray) -> dict[str, Any]:
-    """Return the confusion matrix of the test nodes, and how often a confidence was right.
-
-    ``reliability`` has, for each bin, the number of test nodes, and the sums of their confidences
-    and of their correct predictions.
-    """
-    test = known_test_nodes(graph)
-    if not len(test):
-        return {}
-    labels, chances = graph.labels[test], probabilities[test]
-    predicted, confidence = chances.argmax(axis=1), chances.max(axis=1).astype(np.float64)
-    classes = graph.num_classes
-    confusion = np.bincount(labels * classes + predicted, minlength=classes**2)
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    correct = predicted == labels
-    return {
-        "confusion": confusion.reshape(classes, classes).tolist(),
-        "reliability": {
-            "count": np.bincount(bins, minlength=BINS).tolist(),
-            "confidence": np.bincount(bins, confidence, minlength=BINS).tolist(),
-            "correct": np.bincount(bins, correct, minlength=BINS).astype(int).tolist(),
-        },
-    }
+    return trial, choice
 
 
 def now() -> str:

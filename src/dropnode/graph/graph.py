@@ -71,6 +71,13 @@ class Split:
         vars(self).update(state)
         _freeze(self.train, self.val, self.test)
 
+    def fingerprint(self) -> str:
+        """Return a sha256 of the three parts; the name does not count."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.val, self.test):
+            digest.update(len(part).to_bytes(8, "little") + part.astype("<i8").tobytes())
+        return digest.hexdigest()
+
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.val, self.test))
         return f"Split({self.name!r}, {sizes})"
@@ -311,6 +318,18 @@ class Graph:
     def with_split(self, split: Split | None) -> Graph:
         """Return the same graph with another split."""
         return replace(self, split=split)
+
+    def with_adjacency(self, adjacency: Any) -> Graph:
+        """Return the same nodes, labels and split with other edges, checked as any input is."""
+        return Graph.from_scipy(
+            adjacency,
+            self.features,
+            self.labels,
+            ids=self.ids,
+            class_names=self.class_names,
+            split=self.split,
+            name=self.name,
+        )
 
     def check_trainable(self, split: Split | None = None) -> None:
         """Raise :class:`GraphError` unless a classifier can be trained on ``split``."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from dropnode.analysis.metrics import BINS
 from dropnode.experiments.runner import row_cells, stage_cells
 from dropnode.experiments.spec import Spec, load_spec
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
-from dropnode.experiments.trials import BINS, Data, Trial, write_history
+from dropnode.experiments.trials import Data, Trial, write_history
 from dropnode.files import write_json
 
 CLASSES = {

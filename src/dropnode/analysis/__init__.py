@@ -1,0 +1,1 @@
+"""Analyses: pure functions on a graph, on arrays, or on a trained method."""

@@ -1,0 +1,1 @@
+"""Attacks: graphs with edges changed to mislead a classifier."""

@@ -1,0 +1,186 @@
+"""The folder of a run: what was asked, and everything that came out.
+
+::
+
+    run.json                 what was asked, of which data; written first
+    checkpoint.safetensors   where the run stands; replaced as it goes
+    history.csv              losses and accuracies of every epoch
+    model/                   the trained model, for GrandClassifier.load
+    predictions.csv          every node: predicted class and confidence
+    curves.png               the history as a picture
+    result.json              the result; written last, so its presence means all is there
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dropnode.errors import ConfigError
+from dropnode.experiments.measures import Training
+from dropnode.files import atomic_write, remove_leftovers, write_json
+from dropnode.methods.base import NodeClassifier
+from dropnode.saving import save_model
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What was asked, of which data: the content of ``run.json``.
+
+    Attributes
+    ----------
+    id : str
+        The identity of the run, the same as that of a trial; the device is no part of it.
+    config : dict
+        Every key.
+    """
+
+    id: str
+    dataset: str
+    dataset_sha256: str
+    recipe: str
+    split: str
+    split_sha256: str
+    method: str
+    revision: int
+    preset: str
+    config: dict[str, Any]
+    seed: int
+    device: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunResult(RunRecord):
+    """The result of a run: the content of ``result.json``, and what ``train --json`` prints.
+
+    Accuracies are fractions; ``out`` is the folder that keeps the run, if there is one.
+    """
+
+    test_accuracy: float | None
+    val_accuracy: float | None
+    val_loss: float | None
+    best_epoch: int
+    epochs: int
+    seconds: float
+    seconds_per_epoch: float
+    interrupted: bool
+    out: str | None
+
+
+def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | None:
+    """Check that a folder is free for a run, or holds that same run; return its result if it ended.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds anything else, or there is a run and ``resume`` was not asked for.
+    """
+    path = out / "run.json"
+    if resume and out.is_dir():
+        remove_leftovers(out)
+    if not path.exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(
+                f"{out} exists and holds no run of ours; choose a new folder with --out"
+            )
+        return None
+    if not resume:
+        raise ConfigError(
+            f"{out} already holds a run; add --resume to go on with it, or choose "
+            "another folder with --out"
+        )
+    before, asked = _read_json(path), asdict(record)
+    # What people know a run by comes first, its hashes last.
+    for key in sorted(asked, key=lambda name: (name == "id", "sha256" in name)):
+        if key != "versions" and before.get(key) != asked[key]:
+            raise ConfigError(
+                f"{out} holds a run with another {_difference(key, before.get(key), asked[key])}; "
+                "repeat its command, or choose another folder with --out"
+            )
+    path = out / "result.json"
+    if not path.exists():
+        return None
+    result = _read_result(path)
+    return None if result.interrupted else result
+
+
+def write_folder(out: Path, training: Training, result: RunResult) -> None:
+    """Write history, predictions, model, curves and, last, the result of a run."""
+    graph, outcome, probabilities = training.graph, training.outcome, training.probabilities
+    assert graph.split is not None
+    assert isinstance(training.method, NodeClassifier)
+    columns = list(dict.fromkeys(name for line in outcome.history for name in line))
+    with atomic_write(out / "history.csv", "w") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(line | {"epoch": int(line["epoch"])} for line in outcome.history)
+    part = np.full(graph.num_nodes, "", dtype=object)
+    for name in ("train", "val", "test"):
+        part[getattr(graph.split, name)] = name
+    names = np.array([*graph.class_names, ""], dtype=object)  # the last is that of unknown, -1
+    with atomic_write(out / "predictions.csv", "w") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["id", "part", "label", "predicted", "confidence"])
+        table.writerows(
+            zip(
+                graph.ids.tolist(),
+                part,
+                names[graph.labels],
+                names[probabilities.argmax(axis=1)],
+                (f"{value:.6f}" for value in probabilities.max(axis=1)),
+                strict=True,
+            )
+        )
+    told = asdict(result)
+    provenance = {key: told[key] for key in ("dataset", "split", "preset", "method", "seed")}
+    extra = {
+        "history": outcome.measured,
+        "validation_history": outcome.measured if len(graph.split.val) else [],
+        "best_epoch": outcome.best_epoch,
+    }
+    save_model(out / "model", training.method, graph, provenance=provenance, extra=extra)
+    if outcome.epochs > 1:
+        # matplotlib takes most of a second to import, and only a run that is kept needs it.
+        from dropnode.experiments.curves import save_curves
+
+        save_curves(
+            out / "curves.png",
+            outcome,
+            f"{result.method} on {result.dataset}, preset {result.preset}, seed {result.seed}",
+        )
+    write_json(out / "result.json", told)
+
+
+def _read_result(path: Path) -> RunResult:
+    values = _read_json(path)
+    try:
+        return RunResult(**values)
+    except TypeError as error:
+        raise ConfigError(
+            f"{path} is not a result of this version ({error}); choose another folder with --out"
+        ) from error
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        key = next(name for name in {**before, **now} if before.get(name) != now.get(name))
+        before, now = before.get(key), now.get(key)
+    return f"{key} ({before!r} there, {now!r} asked for)"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError(f"it holds {type(value).__name__}, not an object")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); choose another folder with --out"
+        ) from error
+    return value

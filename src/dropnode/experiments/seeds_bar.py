@@ -1,0 +1,78 @@
+"""What a person sees while several seeds are trained."""
+
+from __future__ import annotations
+
+import time
+from statistics import fmean, stdev
+
+from rich.console import Console
+from rich.progress import ProgressColumn, Task
+from rich.text import Text
+
+from dropnode.experiments.run_folder import RunResult
+from dropnode.training.progress import Bar, clock
+
+
+class SeedsBar(Bar):
+    """Reports how many seeds are done, their accuracy so far, and the time left.
+
+    Parameters
+    ----------
+    title : str
+    seeds, jobs : int
+        How many there are in all, and at a time.
+    console : Console
+    """
+
+    def __init__(self, title: str, seeds: int, jobs: int, console: Console) -> None:
+        super().__init__(title, console, _TimeLeft())
+        self.seeds, self.jobs = seeds, jobs
+        self.done = 0
+        self.accuracies: list[float] = []
+        self.durations: list[float] = []
+        self.bar.update(self.task, total=seeds, shown=self._line(), end=None)
+
+    def on_result(self, result: RunResult) -> None:
+        """Count in a seed's result."""
+        accuracy = result.test_accuracy
+        if accuracy is not None:
+            self.accuracies.append(accuracy)
+        self.durations.append(result.seconds)
+        self._advance(
+            f"seed {result.seed}" + ("" if accuracy is None else f" {100 * accuracy:.1f} %")
+        )
+
+    def on_failure(self, seed: int, error: str) -> None:
+        """Count in a seed that failed."""
+        self._advance(f"seed {seed} failed")
+
+    def _advance(self, news: str) -> None:
+        self.done += 1
+        left = self._left()
+        end = None if left is None else time.monotonic() + left
+        self.bar.update(self.task, completed=self.done, shown=self._line(), end=end)
+        told = "" if left is None else f"  about {clock(left)} left"
+        self.log(f"{news}  {self._line()}{told}")
+
+    def _line(self) -> str:
+        told = f"{self.done}/{self.seeds} seeds"
+        if self.accuracies:
+            told += f"  test {100 * fmean(self.accuracies):.1f}"
+            told += f" ± {100 * stdev(self.accuracies):.1f} %" if len(self.accuracies) > 1 else " %"
+        return told
+
+    def _left(self) -> float | None:
+        """Estimate the seconds left, taking the seeds that run just now for half done."""
+        remaining = self.seeds - self.done
+        if not (self.durations and remaining):
+            return None
+        others = min(self.jobs - 1, remaining)
+        return fmean(self.durations) * (remaining - others / 2) / min(self.jobs, remaining)
+
+
+class _TimeLeft(ProgressColumn):
+    """Counts down to the moment in the task's ``end``, if there is one yet."""
+
+    def render(self, task: Task) -> Text:
+        end = task.fields["end"]
+        return Text("" if end is None else f"about {clock(max(end - time.monotonic(), 0))} left")

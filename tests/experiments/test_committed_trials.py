@@ -1,0 +1,88 @@
+"""The trials in the repository keep their ids: what was once measured is found again."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dropnode.errors import DataError
+from dropnode.experiments.runner import row_cells
+from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.trials import Data, Trial
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+FIXED = {
+    "hyperparameters": (360, "e30ea44027e8c5b4"),
+    "initialisation": (80, "0b15707149f6185e"),
+    "presets": (446, "8d7f5c8082c72d38"),
+    "pubmed-settings": (30, "57a703fe756b93c7"),
+    "table1": (1141, "4b9dbb42232967f0"),
+    "table1-grand": (685, "491019bddbebf635"),
+    "tune-fast": (160, "7b6f981c983b5aba"),
+    "tune-pubmed": (40, "c4f5673b9dff4e1f"),
+}
+"""The number of trials of each experiment, and a hash of their ids."""
+
+
+@cache
+def stored(name: str) -> dict[str, dict[str, str]]:
+    """Return the trials of a folder by their id."""
+    csv.field_size_limit(sys.maxsize)
+    content = gzip.decompress((RESULTS / name / "trials.csv.gz").read_bytes()).decode()
+    return {row["id"]: row for row in csv.DictReader(io.StringIO(content, newline=""))}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_the_ids_are_those_that_were_published(name: str) -> None:
+    ids = sorted(stored(name))
+    digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
+    assert (len(ids), digest) == FIXED[name]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_every_row_still_has_the_identity_that_its_id_says(name: str) -> None:
+    for identifier, row in stored(name).items():
+        trial = Trial(
+            dataset=row["dataset"],
+            dataset_sha256=row["dataset_sha256"],
+            split=row["split"],
+            split_seed=int(row["split_seed"]),
+            method=row["method"],
+            revision=int(row["revision"]),
+            preset=row["preset"],
+            config=json.loads(row["config"]),
+            seed=int(row["seed"]),
+        )
+        assert trial.id == identifier
+
+
+@cache
+def planned(name: str) -> Spec:
+    """Return the spec that a folder was made from, as this version reads it."""
+    story = json.loads((RESULTS / name / "experiment.json").read_text(encoding="utf-8"))
+    return parse_spec(story["name"], story["spec"])
+
+
+@cache
+def planetoid() -> Data:
+    try:
+        return Data.load(["cora", "citeseer", "pubmed"])
+    except DataError as error:
+        pytest.skip(f"the published graphs cannot be had here: {error}")
+
+
+@pytest.mark.parametrize("name", [name for name in FIXED if not planned(name).search])
+def test_planning_the_experiment_anew_comes_to_trials_that_are_stored(name: str) -> None:
+    """The same words in a spec, today's presets, methods, splits and data: the same ids."""
+    ids = {trial.id for cell in row_cells(planned(name), planetoid()) for trial in cell.trials}
+    assert ids
+    assert ids <= stored(name).keys()

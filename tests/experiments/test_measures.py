@@ -1,0 +1,164 @@
+"""Measures are asked for by name, stored with trials, and completed where a trial lacks one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dropnode.engines.local import Failure
+from dropnode.errors import ConfigError
+from dropnode.experiments.exchange import export_trials, import_trials
+from dropnode.experiments.experiment import reproduce
+from dropnode.experiments.measures import MEASURES, STANDARD
+from dropnode.experiments.run import Job, run_trial
+from dropnode.experiments.spec import parse_spec
+from dropnode.experiments.store import Store
+from dropnode.experiments.trials import Finished, Trial
+
+SPEC = """
+title: Small
+datasets: [sbm]
+seeds: 2
+set: {max_epochs: 4, hidden: 8, order: 2}
+rows:
+  - {method: grand}
+"""
+Outcomes = Generator[tuple[Trial, Finished | Failure], None, None]
+
+
+class Counting:
+    """An engine that trains in this process, and counts."""
+
+    def __init__(self, **shift: float) -> None:
+        self.ran: list[str] = []
+        self.shift = shift
+
+    def __call__(self, trials: Sequence[Trial], job: Job) -> Outcomes:
+        for trial in trials:
+            self.ran.append(trial.id)
+            finished = run_trial(job, trial)
+            shifted = {name: finished.metrics[name] + by for name, by in self.shift.items()}
+            yield trial, replace(finished, metrics=finished.metrics | shifted)
+
+
+def records(folder: Path) -> list[Any]:
+    with Store(folder) as store:
+        return list(store.records())
+
+
+def test_a_measure_is_the_number_of_its_definition(tmp_path: Path, threads: None) -> None:
+    spec = parse_spec("small", SPEC + "measures: [loss_gap, seconds_per_epoch]\n")
+    reproduce(spec, tmp_path, Counting())
+    with Store(tmp_path) as store:
+        for record in store.records():
+            history = store.history(record.trial.id)
+            assert history is not None
+            best = record.metrics["best_epoch"] - 1
+            gap = history["val_loss"][best] - history["train_loss"][best]
+            assert record.metrics["loss_gap"] == pytest.approx(gap, abs=1e-6)
+            assert record.metrics["seconds_per_epoch"] == pytest.approx(record.seconds / 4)
+
+
+def test_a_trial_that_lacks_a_measure_is_run_again_and_completed(
+    tmp_path: Path, threads: None
+) -> None:
+    first, second, third = Counting(), Counting(), Counting()
+    reproduce(parse_spec("small", SPEC), tmp_path, first)
+    before = records(tmp_path)
+    asked = parse_spec("small", SPEC + "measures: [loss_gap]\n")
+    results = reproduce(asked, tmp_path, second)
+    assert sorted(second.ran) == sorted(first.ran)
+    after = records(tmp_path)
+    assert [record.trial.id for record in after] == [record.trial.id for record in before]
+    for old, new in zip(before, after, strict=True):
+        assert new.metrics.pop("loss_gap") is not None
+        assert (new.metrics, new.seconds, new.finished) == (old.metrics, old.seconds, old.finished)
+    assert (results["failed"], results["missing"]) == (0, 0)
+    reproduce(asked, tmp_path, third)
+    assert third.ran == []
+
+
+def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, threads: None) -> None:
+    reproduce(parse_spec("small", SPEC), tmp_path, Counting())
+    before = records(tmp_path)
+    asked = parse_spec("small", SPEC + "measures: [loss_gap]\n")
+    told: list[Any] = []
+
+    class Listener:
+        def on_plan(self, cells: Any, ended: Any) -> None:
+            pass
+
+        def on_end(self, record: Any) -> None:
+            told.append(record)
+
+    results = reproduce(asked, tmp_path, Counting(val_loss=0.01), observers=[Listener()])
+    assert records(tmp_path) == before
+    assert results["missing"] == 2
+    assert [record.status for record in told] == ["failed", "failed"]
+    assert "its val_loss is" in told[0].error
+    assert "new folder" in told[0].error
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_measures_travel_with_trials(tmp_path: Path, threads: None, ending: str) -> None:
+    asked = parse_spec("small", SPEC + "measures: [loss_gap]\n")
+    reproduce(asked, tmp_path / "a", Counting())
+    file = tmp_path / f"trials.{ending}"
+    export_trials(records(tmp_path / "a"), file)
+    with Store(tmp_path / "b") as store:
+        assert import_trials(store, file) == 2
+    assert records(tmp_path / "b") == records(tmp_path / "a")
+
+
+def test_an_unknown_measure_is_an_error_before_anything_is_run() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'loss_gap'"):
+        parse_spec("small", SPEC + "measures: [los_gap]\n")
+
+
+def test_standard_measures_may_be_named_and_change_nothing() -> None:
+    spec = parse_spec("small", SPEC + "measures: [test_accuracy, confusion]\n")
+    assert spec.measures == ()
+    assert set(STANDARD) < set(MEASURES)
+
+
+CHOOSE = """
+title: Small
+datasets: [sbm]
+seeds: 2
+set: {max_epochs: 6, hidden: 8}
+rows:
+  - {method: grand, choose: {order: [0, 3], hidden: [4, 8]}}
+  - {method: mlp, set: {max_epochs: 2}}
+"""
+
+
+def test_a_setting_left_to_validation_is_the_one_that_validates_best(
+    tmp_path: Path, threads: None
+) -> None:
+    engine = Counting()
+    results = reproduce(parse_spec("small", CHOOSE), tmp_path, engine)
+    assert len(engine.ran) == 2 * 4 + 2
+    means: dict[tuple[int, int], list[float]] = {}
+    for record in records(tmp_path):
+        if record.trial.method == "grand":
+            config = record.trial.config
+            key = config["order"], config["hidden"]
+            means.setdefault(key, []).append(record.metrics["val_accuracy"])
+    best = max(means, key=lambda key: sum(means[key]))
+    [row] = [row for row in results["rows"] if row["method"] == "grand"]
+    assert (row["config"]["order"], row["config"]["hidden"]) == best
+    assert row["n"] == 2
+    assert [row["method"] for row in results["rows"]] == ["grand", "mlp"]
+
+
+def test_what_cannot_be_chosen_from_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"order is \[\]"):
+        parse_spec("small", CHOOSE.replace("[0, 3]", "[]"))
+    with pytest.raises(ConfigError, match="did you mean 'order'"):
+        parse_spec("small", CHOOSE.replace("order:", "ordre:"))
+    with pytest.raises(ConfigError, match="at least 0"):
+        parse_spec("small", CHOOSE.replace("[0, 3]", "[0, -3]"))

@@ -1,0 +1,136 @@
+"""A reference names a graph, is spelt one way, and says what it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dropnode.analysis.attacks.random_edges import add_random_edges
+from dropnode.data import load_dataset
+from dropnode.errors import ConfigError
+from dropnode.experiments.references import TRANSFORMS, Reference
+from dropnode.experiments.run import Request, load, prepare, run
+from dropnode.experiments.trials import Data, plan
+
+QUICK = {"max_epochs": 3, "hidden": 8, "order": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("cora", "cora"),
+        ("cora@random-edges:rate=0.1", "cora@random-edges:rate=0.1"),
+        ("cora@random-edges:seed=0,rate=.10", "cora@random-edges:rate=0.1"),
+        ("cora@random-edges:seed=7,rate=1e-1", "cora@random-edges:rate=0.1,seed=7"),
+        (
+            "cora@label-rate:rate=0.01@random-edges:rate=2",
+            "cora@label-rate:rate=0.01@random-edges:rate=2.0",
+        ),
+    ],
+)
+def test_a_reference_has_one_spelling(text: str, canonical: str) -> None:
+    assert str(Reference.parse(text)) == canonical
+    assert str(Reference.parse(canonical)) == canonical
+
+
+@given(
+    st.floats(1e-6, 10.0, allow_nan=False),
+    st.integers(0, 2**31),
+    st.sampled_from(["cora", "sbm", "graphs/mine.npz"]),
+)
+def test_the_text_of_a_reference_is_the_reference(rate: float, seed: int, source: str) -> None:
+    reference = Reference.parse(f"{source}@random-edges:rate={rate!r},seed={seed}")
+    assert Reference.parse(str(reference)) == reference
+    assert reference.steps[0].options.as_dict() == {"rate": rate, "seed": seed}
+    assert reference.catalogue_name == (None if source.endswith("npz") else source)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("coar", "did you mean 'cora'"),
+        ("", "unknown dataset ''"),
+        ("@random-edges:rate=1", "unknown dataset ''"),
+        ("cora@random-edge:rate=1", "did you mean 'random-edges'"),
+        ("cora@", "unknown transform ''"),
+        ("cora@random-edges", "lacks rate"),
+        ("cora@random-edges:rate", "expected KEY=VALUE"),
+        ("cora@random-edges:rate=", "expected KEY=VALUE"),
+        ("cora@random-edges:rate=-1", "above 0"),
+        ("cora@random-edges:rate=much", "expected a number"),
+        ("cora@random-edges:rate=0.1,sed=3", "did you mean 'seed'"),
+        ("cora@label-rate:rate=2", "from 0 to 1"),
+    ],
+)
+def test_what_is_no_reference_is_refused_with_what_would_be(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Reference.parse(text)
+
+
+def test_every_transform_changes_edges_or_split_and_says_which() -> None:
+    for transform in TRANSFORMS.values():
+        assert (transform.edges is None) != (transform.split is None)
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_the_random_attack_adds_new_edges_and_nothing_else(rate: float) -> None:
+    clean = load_dataset("sbm", nodes=200, classes=4)
+    attacked = add_random_edges(clean, rate, seed=3)
+    assert attacked.num_edges == clean.num_edges + round(rate * clean.num_edges)
+    difference = attacked.adjacency - clean.adjacency
+    assert set(np.unique(difference.data)) <= {0.0, 1.0}
+    assert np.array_equal(attacked.features, clean.features)
+    assert np.array_equal(attacked.labels, clean.labels)
+    assert attacked.class_names == clean.class_names
+    assert attacked.split is clean.split
+    assert add_random_edges(clean, rate, seed=3).fingerprint() == attacked.fingerprint()
+    assert add_random_edges(clean, rate, seed=4).fingerprint() != attacked.fingerprint()
+
+
+def test_more_fake_edges_than_there_is_room_for_are_refused() -> None:
+    clean = load_dataset("sbm", nodes=20, classes=2, average_degree=8.0)
+    with pytest.raises(ConfigError, match="only 110 pairs of nodes are not joined"):
+        add_random_edges(clean, 5.0)
+
+
+def test_a_label_rate_is_drawn_anew_for_every_split_seed() -> None:
+    name = "pubmed@label-rate:rate=0.001"
+    data = Data.load([name], range(2))
+    first, second = (data.splits[name, seed] for seed in range(2))
+    assert len(first.train) == len(second.train) == 20
+    assert not np.array_equal(first.train, second.train)
+    assert data.graph(name, 1).split is second
+
+
+def test_a_recipe_is_part_of_the_identity_and_planning_makes_no_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ["sbm", "sbm@random-edges:rate=0.5", "sbm@random-edges:rate=0.5,seed=1"]
+    data = Data.load(names)
+    monkeypatch.setattr(Reference, "transformed", None)
+    trials = [plan(data, name, 0, "grand", None, QUICK, 0) for name in names]
+    assert len({trial.id for trial in trials}) == 3
+    assert len({trial.dataset_sha256 for trial in trials}) == 1
+    assert {"recipe", "split_sha256"} & trials[0].identity().keys() == set()
+    assert trials[1].identity()["recipe"] == "random-edges:rate=0.5"
+
+
+def test_presets_are_those_of_the_catalogue_entry() -> None:
+    request = Request("citeseer@random-edges:rate=0.1")
+    record, _ = prepare(request, load(request))
+    assert (record.preset, record.recipe) == ("official", "random-edges:rate=0.1")
+
+
+def test_an_attacked_graph_is_trained_on_and_a_run_of_it_resumes(tmp_path: Path) -> None:
+    request = Request("sbm@random-edges:rate=1.0", changes=QUICK)
+    result = run(request, out=tmp_path / "run")
+    clean = run(Request("sbm", changes=QUICK))
+    assert result.val_loss != clean.val_loss
+    assert result.id != clean.id
+    assert run(request, out=tmp_path / "run", resume=True) == result
+    with pytest.raises(ConfigError, match="another dataset"):
+        run(Request("sbm", changes=QUICK), out=tmp_path / "run", resume=True)
