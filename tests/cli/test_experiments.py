@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from dropnode import cli
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.experiments import experiment
 from dropnode.experiments.store import FILE, OneDriver, Record, Store
 from dropnode.experiments.trials import Trial

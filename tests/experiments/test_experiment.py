@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError
 from dropnode.experiments import experiment
 from dropnode.experiments.experiment import Part, report, reproduce

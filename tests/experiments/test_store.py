@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, StoreError
 from dropnode.experiments.store import FILE, LAYOUT, OneDriver, Record, Store
 from dropnode.experiments.trials import Finished, Trial, read_history, write_history

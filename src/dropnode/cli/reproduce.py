@@ -88,7 +88,8 @@ def reproduce(
 
 def _engine(name: str, address: str | None, jobs: int | None, timeout: float) -> tuple[Engine, int]:
     """Return the engine asked for, and how many trials it runs at a time."""
-    from dropnode.engines.local import cores, run_local, usable_jobs
+    from dropnode.engines.base import cores, usable_jobs
+    from dropnode.engines.local import run_local
     from dropnode.errors import ConfigError
     from dropnode.experiments.trials import run_trial
     from dropnode.settings import suggestion

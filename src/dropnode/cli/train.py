@@ -115,7 +115,7 @@ def _train_seeds(
     console: Console,
 ) -> None:
     from dropnode.cli.seeds import print_failures, print_seeds
-    from dropnode.engines.local import cores, usable_jobs
+    from dropnode.engines.base import cores, usable_jobs
     from dropnode.experiments.seeds import run_seeds
     from dropnode.training.progress import SeedsBar
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.experiments.spec import Row, Search, Spec
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Data, Finished, Trial, plan

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, StoreError
 from dropnode.experiments.trials import Finished, Trial, now, read_history
 
