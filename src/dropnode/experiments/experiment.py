@@ -23,11 +23,11 @@ from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.report import write_report
 from dropnode.experiments.runner import Cell, Engine, Watcher, row_cells, run_cells, stage_cells
 from dropnode.experiments.spec import Spec, parse_spec
-from dropnode.experiments.store import OneDriver, Record, Store
+from dropnode.experiments.store import Record, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
-from dropnode.files import remove_leftovers, write_json
+from dropnode.files import FolderLock, remove_leftovers, write_json
 
 EXPORT_EVERY = 60.0
 """Seconds between exports of the trials while an experiment runs."""
@@ -71,7 +71,7 @@ def reproduce(
         trials that were planned have ``failed`` or are ``missing``.
     """
     chosen = part.of(spec)
-    with OneDriver(out), Store(out) as store:
+    with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
         _adopt(store, out)
         data = Data.load(chosen.datasets, chosen.splits)
