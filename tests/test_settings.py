@@ -226,9 +226,8 @@ def test_a_setting_without_a_key_or_a_sign_is_an_error(pair: str) -> None:
         read_changes([pair])
 
 
-def test_a_setting_given_twice_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="--set 'order=3', but order is set before"):
-        read_changes(["order=2", "order=3"])
+def test_the_last_setting_of_a_key_counts() -> None:
+    assert read_changes(["order=2", "head=gat", "order=3"]) == {"order": 3, "head": "gat"}
 
 
 def test_a_suggestion_does_not_mind_capitals() -> None:

@@ -1,7 +1,7 @@
 """``Config``, the base class of every configuration, and the one strict reader of records.
 
-Unknown keys, missing keys, wrong types, values out of range and keys given twice are errors, in
-YAML, in JSON, in ``--set`` and in Python alike: a setting that is silently ignored would be a wrong
+Unknown keys, missing keys, wrong types and values out of range are errors, in YAML, in JSON, in
+``--set`` and in Python alike; so is a key that a file gives twice: a setting that is silently ignored would be a wrong
 result. A configuration is a frozen dataclass whose fields say what they accept::
 
     @dataclass(frozen=True)
@@ -249,7 +249,8 @@ def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
     """Return the keys and values of ``--set`` options.
 
     A value is true or false, a number, whole numbers with commas between, or else a word. Its type
-    is checked later, by the configuration that has the key.
+    is checked later, by the configuration that has the key. As usual on a command line, the last
+    value of a key counts, so that a script can be called with other settings than its own.
 
     Examples
     --------
@@ -261,8 +262,6 @@ def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
         key, sign, text = (part.strip() for part in pair.partition("="))
         if not (key and sign):
             raise ConfigError(f"--set {pair!r}; expected KEY=VALUE, such as order=4")
-        if key in changes:
-            raise ConfigError(f"--set {pair!r}, but {key} is set before; give every key once")
         changes[key] = _parsed(text)
     return changes
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dropnode.errors import ConfigError
+from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.report import write_report
 from dropnode.experiments.runner import Cell, Engine, Watcher, row_cells, run_cells, stage_cells
@@ -197,7 +197,7 @@ def _search(
         found = {record.trial.id: record for record in store.records()}
         planned = _stages(spec, data, found)
         if len(planned) <= number:
-            raise RuntimeError(
+            raise WorkError(
                 f"stage {number} of the search has a dataset without one trial that is done, so "
                 "nothing can be chosen; see dropnode trials for the errors, and use --retry"
             )
