@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dropnode.files import atomic_write, write_bytes, write_json
+from dropnode.errors import ConfigError, WorkError
+from dropnode.files import FolderLock, atomic_write, write_bytes, write_json
 
 
 def test_bytes_and_json_come_back(tmp_path: Path) -> None:
@@ -74,3 +75,17 @@ def test_others_may_read_the_file_as_the_umask_says(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644
+
+
+def test_a_second_holder_of_a_folder_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with FolderLock(folder), pytest.raises(ConfigError, match=f"another process .* {folder}"):
+        FolderLock(folder)
+    with FolderLock(folder):
+        pass
+
+
+def test_a_lock_that_is_another_file_is_not_taken_for_a_second_process(tmp_path: Path) -> None:
+    (tmp_path / ".driver").write_text("what somebody wrote\n" * 100)
+    with pytest.raises(WorkError, match="not a database"):
+        FolderLock(tmp_path)

@@ -1,39 +1,39 @@
-"""Everything that a caller can cause, under one base class.
+"""The errors that a caller can cause, under one base class, and the warnings.
 
-The message of each says what was received, what was expected, and what to do. Anything else that is
-raised is a bug of ours, and keeps its traceback.
+The message of each says what was received, what was expected, and what to do. Any other exception
+is a bug of ours and keeps its traceback. The command line ends with an error's ``exit_code``.
 """
 
 from __future__ import annotations
 
 
 class DropnodeError(Exception):
-    """A failure that the caller can mend."""
+    """Base class of the errors that a caller can correct: the call or the input was wrong."""
 
     exit_code = 2
-    """What the command line ends with."""
+    """The exit code of the command line."""
 
 
 class GraphError(DropnodeError, ValueError):
-    """Input that cannot become a graph; the message names the culprit and the cure."""
+    """Input that cannot become a graph; the message names the cause and the remedy."""
 
 
 class ConfigError(DropnodeError, ValueError):
-    """A call or a configuration that is invalid; the message says what would be accepted."""
+    """An invalid call or configuration; the message says what would be accepted."""
 
 
 class WorkError(DropnodeError, RuntimeError):
-    """Work that failed although the call was right."""
+    """Base class of failures of the work itself, although the call was right."""
 
     exit_code = 1
 
 
 class DataError(WorkError):
-    """A dataset cannot be obtained, read or trusted; the message says why and what to do."""
+    """A dataset that cannot be obtained, read or trusted; the message says why and what to do."""
 
 
 class TrainingError(WorkError):
-    """Training that cannot go on; the message says what to change."""
+    """Training that cannot continue; the message says what to change."""
 
 
 class CheckpointError(WorkError):
@@ -41,7 +41,7 @@ class CheckpointError(WorkError):
 
 
 class ModelError(WorkError):
-    """A model that cannot be saved or loaded; the message names the file and the cure."""
+    """A model that cannot be saved or loaded; the message names the file and the remedy."""
 
 
 class StoreError(WorkError):
@@ -49,4 +49,4 @@ class StoreError(WorkError):
 
 
 class GraphWarning(UserWarning):
-    """Something in the input was repaired; the graph's ``notes`` keep the same sentence."""
+    """Something in the input was repaired; the graph's ``notes`` hold the same sentence."""

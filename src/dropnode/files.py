@@ -1,4 +1,4 @@
-"""Whole files or none: how the project writes to disk, and where its caches go.
+"""Files: written whole or not at all; locks of folders; the user's cache.
 
 A reader never meets a half-written file, however the writer ends: everything is written beside the
 target under a name of its own, flushed to the disk, and moved into place in one step.
@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import sys
+import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, overload
+from typing import IO, Any, Literal, Self, overload
+
+import platformdirs
+
+from dropnode.errors import ConfigError, WorkError
 
 
 @overload
@@ -23,7 +27,7 @@ def atomic_write(
 @overload
 def atomic_write(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[IO[str]]: ...
 def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Any:
-    """Open ``path`` for writing; it appears, complete, when the ``with`` block ends well.
+    """Open ``path`` for writing; it appears, complete, when the ``with`` block succeeds.
 
     If the block raises, ``path`` is left as it was. Missing parent folders are made.
 
@@ -53,7 +57,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write ``value`` to ``path`` as indented JSON; NaN and infinity, not JSON, are refused."""
+    """Write ``value`` to ``path`` as indented JSON; NaN and infinity raise a ``ValueError``."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     with atomic_write(path, "w") as file:
         file.write(text + "\n")
@@ -77,18 +81,62 @@ def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left half-written anywhere below ``folder``."""
+    """Remove the temporary files that a killed writer left anywhere below ``folder``."""
     for path in folder.rglob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
+class FolderLock:
+    """A lock of a folder, held by one process at a time; a second one gets a :class:`ConfigError`.
+
+    The lock is that of an SQLite file. The operating system releases it however its holder ends,
+    on every system that SQLite runs on.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it does not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder)):
+    ...     FolderLock(Path(folder))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    dropnode.errors.ConfigError: another process writes into ...
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / ".driver"
+        try:
+            self.connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise _unusable(path, error) from error
+        try:
+            self.connection.execute("begin exclusive")
+        except sqlite3.DatabaseError as error:
+            self.connection.close()
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise _unusable(path, error) from error
+            raise ConfigError(
+                f"another process writes into {folder}; wait for it to end, or choose another "
+                "folder with --out"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> WorkError:
+    return WorkError(
+        f"{path} cannot be used ({error}); choose a folder that can be written with --out"
+    )
+
+
 def user_cache() -> Path:
-    """Return ``dropnode`` in the platform's user cache."""
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "dropnode" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "dropnode"
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification asks to ignore a relative path.
-    return (Path(configured) if os.path.isabs(configured) else Path.home() / ".cache") / "dropnode"
+    """Return the folder ``dropnode`` in the user's cache, where the platform keeps caches."""
+    return platformdirs.user_cache_path("dropnode", appauthor=False)

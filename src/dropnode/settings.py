@@ -1,98 +1,51 @@
-"""Strict configurations: unknown keys, wrong types and values out of range are errors.
+"""``Config``, the base class of every configuration, and the one strict reader of records.
 
-A configuration is a frozen dataclass whose fields say what they accept::
+Unknown keys, missing keys, wrong types and values out of range are errors, in YAML, in JSON, in
+``--set`` and in Python alike; so is a key that a file gives twice: a setting that is silently ignored would be a wrong
+result. A configuration is a frozen dataclass whose fields say what they accept::
 
     @dataclass(frozen=True)
     class Settings(Config):
         hidden: int = count()
         dropout: float = rate()
         stopping: str = choice("loss", "accuracy")
+
+Any other dataclass is read by :func:`read_record`. An error names the place of the value, such as
+``cora.expected.nodes``. Fields may have the types ``bool``, ``int``, ``float``, ``str``, ``Any``,
+literals, dataclasses, tuples, lists and mappings of these, and unions, such as ``int | None``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
-from collections.abc import Iterable, Mapping
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, Union
 
 import yaml
 
 from dropnode.errors import ConfigError
 
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error sentence: the nearest known name, or all of them."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
-
-
-def read_yaml(text: str) -> Any:
-    """Return what a YAML text says; a key that is given twice is an error."""
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"not YAML ({' '.join(str(error).split())})") from error
-
-
-def choice(*words: str, default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes one of some words."""
-    return dataclasses.field(default=default, metadata={"choices": words})
-
-
-def flag(default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes true or false."""
-    return dataclasses.field(default=default)
-
-
-def rate(default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes the probability of dropping something."""
-    return _within(0.0, 1.0 - 1e-9, "at least 0 and below 1", default)
-
-
-def share(default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes a number from 0 to 1."""
-    return _within(0.0, 1.0, "from 0 to 1", default)
-
-
-def count(least: int = 1, default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes a whole number of at least ``least``."""
-    return _within(least, math.inf, f"a whole number of at least {least}", default)
-
-
-def weight(default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes a number of at least 0."""
-    return _within(0.0, math.inf, "a number of at least 0", default)
-
-
-def positive(default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes a number above 0."""
-    return _within(1e-12, math.inf, "above 0", default)
-
-
-def temperature(default: Any = dataclasses.MISSING) -> Any:
-    """A field that takes the temperature of a sharpening."""
-    return _within(1e-3, 1.0, "above 0 (at least 0.001) and at most 1", default)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Config:
-    """What every configuration can do."""
+    """Base class of configurations; every value is checked when one is made."""
 
     def __post_init__(self) -> None:
+        kinds = _types(type(self))
         for field in dataclasses.fields(self):
-            value = _typed(field, getattr(self, field.name))
+            value = read_value(kinds[field.name], getattr(self, field.name), field.name, field)
             object.__setattr__(self, field.name, value)
-            choices = field.metadata.get("choices")
-            if choices and value not in choices:
-                raise ConfigError(f"{field.name} = {value!r}; expected one of {', '.join(choices)}")
-            if "range" in field.metadata:
-                low, high, described = field.metadata["range"]
-                if not (low <= value <= high):
-                    raise ConfigError(f"{field.name} = {value!r}; expected {described}")
 
     def replace(self, /, **changes: Any) -> Self:
         """Return this configuration with some keys changed; an unknown key is an error."""
@@ -100,29 +53,25 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the configuration as plain values, such as JSON has."""
+        """Return the configuration as plain values that JSON can hold."""
         return {name: _plain(getattr(self, name)) for name in self.names()}
 
     def identity(self) -> dict[str, Any]:
         """Return the keys that are not at their default.
 
-        They tell two configurations apart, and go on doing so when keys are added.
+        They tell two configurations apart, also after keys with a default have been added.
         """
         return {
             field.name: _plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
+            if getattr(self, field.name) != _default(field)
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a configuration that names every key without a default."""
+        """Make a configuration from a mapping that has every key without a default."""
         cls._check_keys(values)
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in values
-        ]
+        missing = [name for name in _required(cls) if name not in values]
         if missing:
             raise ConfigError(f"configuration lacks {', '.join(sorted(missing))}; give every key")
         return cls(**values)
@@ -141,6 +90,309 @@ class Config:
                 )
 
 
+def choice(*words: str, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts one of some words."""
+    return dataclasses.field(default=default, metadata={"choices": words})
+
+
+def flag(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts true or false."""
+    return dataclasses.field(default=default)
+
+
+def rate(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts the probability of dropping something, which is below 1."""
+    return _within(0.0, 1.0 - 1e-9, "at least 0 and below 1", default)
+
+
+def share(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts a number from 0 to 1."""
+    return _within(0.0, 1.0, "from 0 to 1", default)
+
+
+def count(least: int = 1, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts a whole number of at least ``least``."""
+    return _within(least, math.inf, f"a whole number of at least {least}", default)
+
+
+def weight(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts a number of at least 0."""
+    return _within(0.0, math.inf, "a number of at least 0", default)
+
+
+def positive(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts a number above 0."""
+    return _within(1e-12, math.inf, "above 0", default)
+
+
+def temperature(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts the temperature of a sharpening."""
+    return _within(1e-3, 1.0, "above 0 (at least 0.001) and at most 1", default)
+
+
+def read_record(kind: type[T], values: Any, where: str) -> T:
+    """Make a dataclass from a mapping of its keys to values.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass. A list of it may be empty only if that is the field's default.
+    values : mapping
+        As YAML or JSON has it: lists for tuples, mappings for dataclasses.
+    where : str
+        What the record is called in errors.
+
+    Raises
+    ------
+    ConfigError
+        If a key is unknown or missing, or a value is not of its type or range.
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     nodes: int = count()
+    ...     edges: int | None = None
+    >>> read_record(Size, {"nodes": 3}, "graph")
+    Size(nodes=3, edges=None)
+    >>> read_record(Size, {"nodes": 0}, "graph")
+    Traceback (most recent call last):
+    dropnode.errors.ConfigError: graph.nodes = 0; expected a whole number of at least 1
+    """
+    fields = {each.name: each for each in dataclasses.fields(kind) if each.init}  # type: ignore[arg-type]
+    required = _required(kind)
+    check_keys(values, required, [name for name in fields if name not in required], where)
+    kinds = _types(kind)
+    return kind(
+        **{
+            name: read_value(kinds[name], value, f"{where}.{name}", fields[name])
+            for name, value in values.items()
+        }
+    )
+
+
+def check_keys(
+    values: Any, required: Iterable[str], optional: Iterable[str] = (), where: str = "the record"
+) -> None:
+    """Raise :class:`ConfigError` unless ``values`` is a mapping with exactly these keys."""
+    required = list(required)
+    known = [*required, *optional]
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} = {values!r}; expected the keys {', '.join(known)}")
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"unknown key {key!r} in {where}{suggestion(str(key), known)}")
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise ConfigError(f"{where} lacks {', '.join(missing)}; give every key without a default")
+
+
+def read_value(kind: Any, value: Any, where: str, field: Any = None) -> Any:
+    """Return ``value`` in the type ``kind``, or raise :class:`ConfigError`.
+
+    Parameters
+    ----------
+    kind : type
+        Any type that a field may have.
+    value : object
+        As YAML, JSON or Python has it.
+    where : str
+        What the value is called in errors.
+    field : field, optional
+        What else holds of the value, such as ``count()`` or ``choice("a", "b")``.
+
+    Examples
+    --------
+    >>> read_value(tuple[int, ...], [4, 5], "hidden")
+    (4, 5)
+    >>> read_value(int, 0, "seeds", count())
+    Traceback (most recent call last):
+    dropnode.errors.ConfigError: seeds = 0; expected a whole number of at least 1
+    """
+    read = _convert(kind, value, where)
+    if field is None or read is None:
+        return read
+    choices = field.metadata.get("choices")
+    if choices and read not in choices:
+        raise ConfigError(f"{where} = {read!r}; expected one of {', '.join(choices)}")
+    if "range" in field.metadata:
+        low, high, described = field.metadata["range"]
+        numbers = read if isinstance(read, tuple | list) else (read,)
+        if not all(low <= number <= high for number in numbers):
+            raise ConfigError(f"{where} = {read!r}; expected {described}")
+    if isinstance(read, tuple | list) and not read and _default(field) != read:
+        raise ConfigError(f"{where} = {read!r}; expected {_described(kind)}, at least one")
+    return read
+
+
+def read_yaml(text: str) -> Any:
+    """Return the content of a YAML text; a key that is given twice is an error."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"not YAML ({' '.join(str(error).split())})") from error
+
+
+def read_json(path: str | Path) -> Any:
+    """Return the content of a JSON file; keys given twice, NaN and infinity are errors."""
+    try:
+        return json.loads(
+            Path(path).read_text(encoding="utf-8"),
+            object_pairs_hook=_distinct,
+            parse_constant=_no_number,
+        )
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON ({error}); restore the file or remove it") from error
+
+
+def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the keys and values of ``--set`` options.
+
+    A value is true or false, a number, whole numbers with commas between, or else a word. Its type
+    is checked later, by the configuration that has the key. As usual on a command line, the last
+    value of a key counts, so that a script can be called with other settings than its own.
+
+    Examples
+    --------
+    >>> read_changes(["order=4", "hidden=16,8", "head=gat", "batch_norm=false"])
+    {'order': 4, 'hidden': [16, 8], 'head': 'gat', 'batch_norm': False}
+    """
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = (part.strip() for part in pair.partition("="))
+        if not (key and sign):
+            raise ConfigError(f"--set {pair!r}; expected KEY=VALUE, such as order=4")
+        changes[key] = _parsed(text)
+    return changes
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message: the nearest known name, or all of them."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(
+        name.lower(), known, n=1
+    )
+    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
+
+
+def _within(low: float, high: float, described: str, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"range": (low, high, described)})
+
+
+def _types(kind: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, whether or not its annotations are text."""
+    return _hints(kind)
+
+
+_hints = cache(typing.get_type_hints)
+
+
+def _required(kind: Any) -> list[str]:
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.init and _default(field) is dataclasses.MISSING
+    ]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if dataclasses.is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    return value
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    """Return the value in a type; whether it is in range is not looked at."""
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        if isinstance(value, typing.cast(type, kind)):
+            return value
+        return read_record(typing.cast(type, kind), value, where)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _convert_union(kind, value, where)
+    if origin is Literal and value in arguments:
+        return value
+    if origin in (tuple, list) and isinstance(value, list | tuple):
+        made = [_convert(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(value)]
+        return made if origin is list else tuple(made)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {
+            _convert(arguments[0], key, f"a key of {where}"): _convert(
+                arguments[1], each, f"{where}.{key}"
+            )
+            for key, each in value.items()
+        }
+    if kind in (int, float):
+        # Real covers NumPy's scalars, which a parameter search passes. It covers bool, too, which
+        # is no number here.
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if number and kind is float:
+            return float(value)
+        if number and value == int(value):
+            return int(value)
+    elif kind in (str, bool, type(None)) and isinstance(value, kind):
+        return value
+    raise ConfigError(f"{where} = {value!r}; expected {_described(kind)}")
+
+
+def _convert_union(kind: Any, value: Any, where: str) -> Any:
+    """Return the value in the first type of a union that takes it."""
+    arms = typing.get_args(kind)
+    if value is None and type(None) in arms:
+        return None
+    for arm in arms:
+        # The keys of a record deserve an error of their own.
+        if dataclasses.is_dataclass(arm) and isinstance(value, Mapping):
+            return _convert(arm, value, where)
+        try:
+            return _convert(arm, value, where)
+        except ConfigError:
+            continue
+    raise ConfigError(f"{where} = {value!r}; expected {_described(kind)}")
+
+
+_WORDS = {
+    float: ("a number", "numbers"),
+    int: ("a whole number", "whole numbers"),
+    str: ("a word", "words"),
+    bool: ("true or false", "true or false"),
+    type(None): ("nothing", "nothing"),
+}
+"""What the simple types are called in errors: one of them, and several."""
+
+
+def _described(kind: Any) -> str:
+    """Return what a type is called in errors."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return f"the keys {', '.join(field.name for field in dataclasses.fields(kind))}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(_described(arm) for arm in arguments)
+    if origin is Literal:
+        return " or ".join(map(repr, arguments))
+    if origin in (tuple, list):
+        if arguments[0] in _WORDS:
+            return f"a list of {_WORDS[arguments[0]][1]}"
+        return f"a list, each {_described(arguments[0])}"
+    if origin in (dict, Mapping):
+        return "keys and values"
+    if kind not in _WORDS:
+        raise TypeError(f"a field has the type {kind}, which cannot be read strictly")
+    return _WORDS[kind][0]
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is given twice, of which YAML would drop one."""
 
@@ -155,37 +407,30 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _within(low: float, high: float, described: str, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"range": (low, high, described)})
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of a JSON object, of which Python would keep the last."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} is given twice")
+    return values
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
 
 
-def _typed(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Return the value in the field's type, or say why it is not of that type."""
-    kind = str(field.type)
-    if kind in ("float", "int"):
-        # Real covers NumPy's scalars, which a parameter search hands over; so does bool, a trap.
-        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if number and kind == "float":
-            return float(value)
-        if number and value == int(value):
-            return int(value)
-    elif kind == "tuple[int, ...]":
-        numbers = tuple(value) if isinstance(value, list | tuple) else ()
-        if numbers and all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
-            return numbers
-    elif isinstance(value, str if kind == "str" else bool):
-        return value
-    raise ConfigError(f"{field.name} = {value!r}; expected {_KINDS[kind]}")
-
-
-_KINDS = {
-    "float": "a number",
-    "int": "a whole number",
-    "str": "a word",
-    "bool": "true or false",
-    "tuple[int, ...]": "a list of whole numbers",
-}
+def _parsed(text: str) -> Any:
+    """Return a value of ``--set``: true or false, a number, several whole numbers, or a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    parts = text.split(",")
+    if len(parts) > 1 and all(part.strip().isdecimal() for part in parts):
+        return [int(part) for part in parts]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -14,15 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
 from dropnode import GrandClassifier, cli
-from dropnode.methods.table import METHODS
+from dropnode.data import dataset_names
+from dropnode.errors import ConfigError, DataError, GraphError, WorkError
+from dropnode.experiments.spec import load_spec, spec_names
+from dropnode.methods.baselines import BASELINES
+from dropnode.methods.grand.config import preset_names
+from dropnode.methods.table import METHODS, configuration
 
 QUICK = ["--set", "max_epochs=12", "--set", "order=2", "--set", "hidden=16"]
 
 
-def grand(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+def dropnode(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     code = cli._run(list(arguments))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -38,7 +44,7 @@ def test_train_reports_and_keeps_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    code, printed, _ = grand("train", "digits", "--out", str(out), *QUICK, capsys=capsys)
+    code, printed, _ = dropnode("train", "digits", "--out", str(out), *QUICK, capsys=capsys)
     assert code == 0
     assert "test accuracy" in printed
     suggested = next(line for line in printed.splitlines() if "--method grand-no-cr" in line)
@@ -57,7 +63,7 @@ def test_train_reports_and_keeps_everything(
 
 
 def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed, _ = grand("train", "digits", "--json", *QUICK, capsys=capsys)
+    code, printed, _ = dropnode("train", "digits", "--json", *QUICK, capsys=capsys)
     assert code == 0
     result = json.loads(one_line(printed))
     promised = (
@@ -71,7 +77,7 @@ def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_same_seed_same_result(capsys: pytest.CaptureFixture[str]) -> None:
     def result(seed: str) -> dict[str, Any]:
-        _, printed, _ = grand("train", "--json", "--seed", seed, *QUICK, capsys=capsys)
+        _, printed, _ = dropnode("train", "--json", "--seed", seed, *QUICK, capsys=capsys)
         told: dict[str, Any] = json.loads(printed)
         return {key: told[key] for key in ("test_accuracy", "val_loss", "val_accuracy")}
 
@@ -106,14 +112,14 @@ def test_same_seed_same_result(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_call_is_one_line_and_exit_2(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, printed, errors = grand(*arguments, capsys=capsys)
+    code, printed, errors = dropnode(*arguments, capsys=capsys)
     assert code == 2
     assert printed == ""
     assert told in one_line(errors)
 
 
 def test_failed_work_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed, errors = grand(
+    code, printed, errors = dropnode(
         "train",
         "digits",
         "--set",
@@ -130,12 +136,86 @@ def test_failed_work_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) 
     assert "learning_rate" in one_line(errors)
 
 
+RAISED = "dropnode.data.load_dataset"
+"""What ``dropnode graphnas`` calls first; it is imported when the command runs."""
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> list[str]:
+    """Return a command whose work raises an error."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(RAISED, fail)
+    return ["graphnas", "digits", "--out", "unused"]
+
+
+def torch_out_of_memory() -> BaseException:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(10**15)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (ConfigError("no such thing"), 2, "no such thing"),
+        (GraphError("no such node"), 2, "no such node"),
+        (WorkError("it broke"), 1, "it broke"),
+        (DataError("no source\nhas it"), 1, "no source has it"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (PermissionError(13, "Permission denied", "a.npz"), 1, "'a.npz'"),
+        (MemoryError(), 1, "out of memory"),
+        (torch.OutOfMemoryError("CUDA"), 1, "out of memory: CUDA"),
+        (torch_out_of_memory(), 1, "you tried to allocate 4000000000000000 bytes"),
+        (KeyboardInterrupt(), 1, "interrupted"),
+    ],
+)
+def test_a_foreseeable_failure_is_one_line_and_its_traceback_with_debug(
+    error: BaseException,
+    code: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = failing(monkeypatch, error)
+    ended, printed, errors = dropnode(*command, capsys=capsys)
+    assert (ended, printed) == (code, "")
+    assert one_line(errors).startswith("dropnode: ")
+    assert told in errors
+    ended, printed, errors = dropnode("--debug", *command, capsys=capsys)
+    assert (ended, printed) == (code, "")
+    assert errors.startswith("Traceback")
+    assert type(error).__name__ in errors.splitlines()[-1] or "\n" in str(error)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), RuntimeError("x"), KeyError("x")])
+def test_a_bug_is_not_made_into_a_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(type(error)):
+        dropnode(*failing(monkeypatch, error), capsys=capsys)
+
+
+def test_a_bug_shows_its_traceback_and_ends_with_1() -> None:
+    program = (
+        "import sys; from dropnode import cli, data; data.load_dataset = None; "
+        "sys.argv = ['dropnode', 'graphnas', 'digits', '--out', 'unused']; cli.main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("Traceback (most recent call last):")
+    assert ended.stderr.splitlines()[-1] == "TypeError: 'NoneType' object is not callable"
+
+
 def test_a_dataset_that_cannot_be_had_is_exit_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DROPNODE_DATA", str(tmp_path))
     monkeypatch.delenv("DROPNODE_MIRROR", raising=False)
-    code, _, errors = grand("train", "aminer-cs", capsys=capsys)
+    code, _, errors = dropnode("train", "aminer-cs", capsys=capsys)
     assert code == 1
     assert str(tmp_path) in one_line(errors)
 
@@ -143,7 +223,7 @@ def test_a_dataset_that_cannot_be_had_is_exit_1(
 def test_an_unwritable_folder_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     occupied = tmp_path / "file"
     occupied.write_text("not a folder")
-    code, _, errors = grand("train", "--out", str(occupied / "run"), *QUICK, capsys=capsys)
+    code, _, errors = dropnode("train", "--out", str(occupied / "run"), *QUICK, capsys=capsys)
     assert code == 1
     assert str(occupied) in one_line(errors)
 
@@ -153,7 +233,7 @@ def test_a_folder_with_other_files_is_left_alone(
 ) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     for extra in ([], ["--resume"]):
-        code, _, errors = grand("train", "--out", str(tmp_path), *extra, *QUICK, capsys=capsys)
+        code, _, errors = dropnode("train", "--out", str(tmp_path), *extra, *QUICK, capsys=capsys)
         assert code == 2
         assert "--out" in one_line(errors)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -163,17 +243,17 @@ def test_resume_refuses_another_run_and_repeats_a_finished_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(tmp_path / "run")]
-    assert grand("train", *out, *QUICK, capsys=capsys)[0] == 0
-    code, _, errors = grand("train", *out, *QUICK, capsys=capsys)
+    assert dropnode("train", *out, *QUICK, capsys=capsys)[0] == 0
+    code, _, errors = dropnode("train", *out, *QUICK, capsys=capsys)
     assert (code, "--resume" in one_line(errors)) == (2, True)
-    code, _, errors = grand("train", *out, *QUICK, "--seed", "1", "--resume", capsys=capsys)
+    code, _, errors = dropnode("train", *out, *QUICK, "--seed", "1", "--resume", capsys=capsys)
     assert code == 2
     assert "seed (0 there, 1 asked for)" in one_line(errors)
-    code, _, errors = grand("train", *out, *QUICK, "--set", "order=3", "--resume", capsys=capsys)
+    code, _, errors = dropnode("train", *out, *QUICK, "--set", "order=3", "--resume", capsys=capsys)
     assert code == 2
     assert "order (2 there, 3 asked for)" in one_line(errors)
     stamp = (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns
-    code, printed, _ = grand("train", *out, *QUICK, "--resume", "--json", capsys=capsys)
+    code, printed, _ = dropnode("train", *out, *QUICK, "--resume", "--json", capsys=capsys)
     assert code == 0
     assert json.loads(printed) == json.loads((tmp_path / "run" / "result.json").read_text())
     assert (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns == stamp
@@ -240,16 +320,16 @@ def test_ctrl_c_ends_all_seeds_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 def test_datasets_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed, _ = grand("datasets", "list", "--json", capsys=capsys)
+    code, printed, _ = dropnode("datasets", "list", "--json", capsys=capsys)
     names = [entry["name"] for entry in json.loads(one_line(printed))["datasets"]]
     assert code == 0
     assert names[:3] == ["cora", "citeseer", "pubmed"]
     assert {"digits", "sbm", "aminer-cs", "cora-full", "coauthor-physics"} <= set(names)
-    code, printed, _ = grand("datasets", "info", "cora", capsys=capsys)
+    code, printed, _ = dropnode("datasets", "info", "cora", capsys=capsys)
     assert code == 0
     assert "5,278" in printed
     assert "MIT" in printed
-    code, printed, _ = grand("datasets", "get", "digits", "--json", capsys=capsys)
+    code, printed, _ = dropnode("datasets", "get", "digits", "--json", capsys=capsys)
     assert (code, json.loads(printed)["available"]) == (0, "embedded")
 
 
@@ -273,7 +353,7 @@ def test_help_explains_every_option() -> None:
 
 
 def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed, errors = grand(capsys=capsys)
+    code, printed, errors = dropnode(capsys=capsys)
     assert code == 2
     assert "datasets" in printed + errors
     assert "dropnode: " not in errors
@@ -296,7 +376,7 @@ def test_a_baseline_is_trained_kept_and_loaded(
 ) -> None:
     out = tmp_path / "run"
     arguments = ["train", "digits", "--method", "gcn", "--set", "max_epochs=15", "--json"]
-    code, printed, _ = grand(*arguments, "--out", str(out), capsys=capsys)
+    code, printed, _ = dropnode(*arguments, "--out", str(out), capsys=capsys)
     assert code == 0
     result = json.loads(one_line(printed))
     assert result["method"] == "gcn"
@@ -309,22 +389,71 @@ def test_a_baseline_is_trained_kept_and_loaded(
     assert model.predict().tolist() == kept
 
 
-def test_help_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
-    help_of_method = next(
-        parameter.help
-        for parameter in typer.main.get_command(cli.app).commands["train"].params
-        if parameter.name == "method"
-    )
-    named = help_of_method.replace(",", " ").replace(";", " ").replace(".", " ").split()
-    assert set(METHODS) <= set(named)
+def test_every_method_is_listed_with_a_line_about_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = dropnode("methods", "--json", capsys=capsys)
+    listed = json.loads(one_line(printed))["methods"]
+    assert code == 0
+    assert [method["name"] for method in listed] == list(METHODS)
+    code, printed, _ = dropnode("methods", capsys=capsys)
+    assert code == 0
+    lines = printed.splitlines()[1:]
+    assert len(lines) == len(listed)
+    for line, method in zip(lines, listed, strict=True):
+        assert line.strip().split(maxsplit=1) == [method["name"], method["title"]]
+
+
+def test_presets_are_listed_with_their_datasets(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every pair of the list is accepted, and no dataset is missing from it."""
+    code, printed, _ = dropnode("presets", "--json", capsys=capsys)
+    listed = json.loads(one_line(printed))["presets"]
+    assert code == 0
+    ours = [preset["name"] for preset in listed if preset["method"] == "grand"]
+    assert ours == preset_names()
+    assert {preset["method"] for preset in listed} == {"grand", *BASELINES}
+    for preset in listed:
+        for dataset in dataset_names():
+            known = preset["datasets"] is None or dataset in preset["datasets"]
+            if known:
+                name, _ = configuration(preset["method"], dataset, preset["name"])
+                assert name == preset["name"]
+            else:
+                with pytest.raises(ConfigError):
+                    configuration(preset["method"], dataset, preset["name"])
+    code, printed, _ = dropnode("presets", capsys=capsys)
+    assert code == 0
+    shown = {line.split()[0]: line for line in printed.splitlines()[1:]}
+    assert set(shown) == {preset["name"] for preset in listed}
+    assert "cora, citeseer, pubmed" in shown["official"]
+    assert "any" in shown["default"]
+
+
+def test_experiments_are_listed_with_what_they_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = dropnode("experiments", "--json", capsys=capsys)
+    listed = {entry["name"]: entry for entry in json.loads(one_line(printed))["experiments"]}
+    assert code == 0
+    assert list(listed) == spec_names()
+    spec = load_spec("table1-grand")
+    assert listed["table1-grand"]["trials"] == sum(sum(row.seeds.values()) for row in spec.rows)
+    assert listed["table1-grand"]["datasets"] == ["cora", "citeseer", "pubmed"]
+    code, printed, _ = dropnode("experiments", capsys=capsys)
+    assert code == 0
+    assert [line.split()[0] for line in printed.splitlines()[1:]] == spec_names()
+
+
+@pytest.mark.parametrize("command", ["train", "reproduce"])
+def test_no_help_repeats_a_list(command: str) -> None:
+    """Names that a list command prints would be out of date in a help text one day."""
+    for parameter in typer.main.get_command(cli.app).commands[command].params:
+        words = set((parameter.help or "").replace(",", " ").replace(";", " ").split())
+        assert len(words & {*METHODS, *spec_names()}) <= 1, parameter.name
 
 
 def test_a_list_of_numbers_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["train", "digits", "--method", "mixhop", "--set", "max_epochs=2", "--json"]
-    code, printed, errors = grand(*arguments, "--set", "hidden=4,0,5", capsys=capsys)
+    code, printed, errors = dropnode(*arguments, "--set", "hidden=4,0,5", capsys=capsys)
     assert code == 0, errors
     assert json.loads(printed)["config"]["hidden"] == [4, 0, 5]
-    code, _, errors = grand(*arguments, "--set", "hidden=4,x", capsys=capsys)
+    code, _, errors = dropnode(*arguments, "--set", "hidden=4,x", capsys=capsys)
     assert code == 2
     assert "a list of whole numbers" in one_line(errors)
 
@@ -332,11 +461,11 @@ def test_a_list_of_numbers_can_be_set(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_search_finds_something_that_trains_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["search", "digits", "--out", str(tmp_path / "search"), "--epochs", "2", "--json"]
-    code, printed, _ = grand(*arguments, "--samples", "2", capsys=capsys)
+    arguments = ["graphnas", "digits", "--out", str(tmp_path / "search"), "--epochs", "2", "--json"]
+    code, printed, _ = dropnode(*arguments, "--samples", "2", capsys=capsys)
     assert code == 0
     first = json.loads(one_line(printed))
-    code, printed, told = grand(*arguments, "--samples", "3", capsys=capsys)
+    code, printed, told = dropnode(*arguments, "--samples", "3", capsys=capsys)
     assert code == 0
     more = json.loads(one_line(printed))
     assert (first["samples"], more["samples"]) == (2, 3)
@@ -344,6 +473,6 @@ def test_a_search_finds_something_that_trains_and_goes_on(
     assert "[3/3]" in told
     architecture = f"architecture={more['best']['architecture']}"
     train = ["train", "digits", "--method", "graphnas", "--set", architecture]
-    code, printed, _ = grand(*train, "--set", "max_epochs=2", "--json", capsys=capsys)
+    code, printed, _ = dropnode(*train, "--set", "max_epochs=2", "--json", capsys=capsys)
     assert code == 0
     assert json.loads(printed)["config"]["architecture"] == more["best"]["architecture"]

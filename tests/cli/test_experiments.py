@@ -21,10 +21,11 @@ from typing import Any
 import pytest
 
 from dropnode import cli
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.experiments import experiment
-from dropnode.experiments.store import FILE, OneDriver, Record, Store
+from dropnode.experiments.store import FILE, Record, Store
 from dropnode.experiments.trials import Trial
+from dropnode.files import FolderLock
 
 SPEC = """
 title: Two tiny rows
@@ -347,10 +348,10 @@ def test_a_second_driver_of_a_folder_is_refused(kept: Kept, copy: Path, command:
     arguments: list[str | Path] = ["reproduce", kept.spec, "--out", copy]
     if command == "import":
         arguments = ["trials", copy, "import", kept.out / "trials.csv"]
-    with OneDriver(copy):
+    with FolderLock(copy):
         called = grand(*arguments)
         assert (called.code, called.printed) == (2, "")
-        assert f"another process runs trials into {copy}" in called.line
+        assert f"another process writes into {copy}" in called.line
         # Looking is no driving.
         assert grand("trials", copy).code == 0
     assert grand("trials", copy, "import", kept.out / "trials.csv").code == 0

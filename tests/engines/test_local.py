@@ -1,4 +1,4 @@
-"""Trials on several processes, some of which raise, crash, are killed or lose their parent."""
+"""Items on several processes, some of which raise, crash, are killed or lose their parent."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trials
+import tasks
 
 from dropnode.data import load_dataset
-from dropnode.engines.local import Failure, cores, run_local, usable_jobs
+from dropnode.engines.base import Failure, cores, usable_jobs
+from dropnode.engines.local import run_local
 from dropnode.graph import Graph, Split
 
 # A parent for other processes to interrupt and to kill.
 PARENT = """
 import sys
 from pathlib import Path
-import trials
+import tasks
 from dropnode.engines.local import run_local
 folder = Path(sys.argv[1])
 try:
-    for outcome in run_local(trials.linger, ["a", "b", "c"], 2, shared=folder):
+    for outcome in run_local(tasks.linger, ["a", "b", "c"], 2, shared=folder):
         print(outcome)
 except KeyboardInterrupt:
     sys.exit("interrupted")
@@ -70,46 +71,46 @@ def gone(process: int) -> bool:
     return status.rpartition(")")[2].split()[0] == "Z"
 
 
-def test_bad_trials_fail_alone(scratch: Path) -> None:
-    """Whatever a trial does to its process, the others have results, and every cause is told."""
+def test_bad_items_fail_alone(scratch: Path) -> None:
+    """Whatever an item does to its process, the others have results, and every cause is told."""
     asked = ["one", "raise", "kill", "crash", "exit", "unpicklable", "large", "two"]
-    outcomes = dict(run_local(trials.behave, asked, 2))
+    outcomes = dict(run_local(tasks.behave, asked, 2))
     assert outcomes.keys() == set(asked)
-    failures = {trial: outcome for trial, outcome in outcomes.items() if type(outcome) is Failure}
+    failures = {item: outcome for item, outcome in outcomes.items() if type(outcome) is Failure}
     assert failures.keys() == {"raise", "kill", "crash", "exit", "unpicklable"}
-    assert failures["raise"].error == "ValueError: this trial is wrong"
+    assert failures["raise"].error == "ValueError: this item is wrong"
     assert "signal 9 (Killed)" in failures["kill"].error
     assert "signal 11 (Segmentation fault)" in failures["crash"].error
     assert "exit code 3" in failures["exit"].error
     assert "pickle" in failures["unpicklable"].error
-    assert [outcomes[trial][0] for trial in ("one", "two")] == ["one", "two"]
+    assert [outcomes[item][0] for item in ("one", "two")] == ["one", "two"]
     assert outcomes["large"][0] == "x" * 5_000_000
 
 
-def test_one_worker_takes_trial_after_trial_until_it_dies(scratch: Path) -> None:
-    outcomes = list(run_local(trials.behave, ["one", "raise", "two", "kill", "three"], 1))
-    assert [trial for trial, _ in outcomes] == ["one", "raise", "two", "kill", "three"]
-    process = {trial: outcome[1] for trial, outcome in outcomes if type(outcome) is tuple}
-    assert process["one"] == process["two"] != os.getpid(), "a trial that raises costs no process"
+def test_one_worker_takes_item_after_item_until_it_dies(scratch: Path) -> None:
+    outcomes = list(run_local(tasks.behave, ["one", "raise", "two", "kill", "three"], 1))
+    assert [item for item, _ in outcomes] == ["one", "raise", "two", "kill", "three"]
+    process = {item: outcome[1] for item, outcome in outcomes if type(outcome) is tuple}
+    assert process["one"] == process["two"] != os.getpid(), "an item that raises costs no process"
     assert process["three"] not in (process["two"], os.getpid())
 
 
-def test_trials_run_side_by_side(tmp_path: Path, scratch: Path) -> None:
+def test_items_run_side_by_side(tmp_path: Path, scratch: Path) -> None:
     folder = tmp_path / "meeting"
     folder.mkdir()
-    outcomes = dict(run_local(trials.meet, ["a", "b"], 2, shared=folder))
+    outcomes = dict(run_local(tasks.meet, ["a", "b"], 2, shared=folder))
     assert outcomes == {"a": True, "b": True}
 
 
-def test_no_trials_no_processes(scratch: Path) -> None:
-    assert list(run_local(trials.behave, [], 2)) == []
+def test_no_items_no_processes(scratch: Path) -> None:
+    assert list(run_local(tasks.behave, [], 2)) == []
     with pytest.raises(ValueError, match="jobs is 0"):
-        list(run_local(trials.behave, ["one"], 0))
+        list(run_local(tasks.behave, ["one"], 0))
 
 
 @LINUX
 def test_leaving_early_ends_the_workers(tmp_path: Path, scratch: Path) -> None:
-    outcomes = run_local(trials.behave, ["one", "two", "three"], 2)
+    outcomes = run_local(tasks.behave, ["one", "two", "three"], 2)
     _, first = next(outcomes)
     assert not isinstance(first, Failure)
     assert len(multiprocessing.active_children()) == 2
@@ -117,8 +118,8 @@ def test_leaving_early_ends_the_workers(tmp_path: Path, scratch: Path) -> None:
     assert gone(first[1])
 
 
-def test_a_trial_that_takes_too_long_is_ended_alone(scratch: Path) -> None:
-    """Every trial has its own time, however many its worker has had before."""
+def test_an_item_that_takes_too_long_is_ended_alone(scratch: Path) -> None:
+    """Every item has its own time, however many its worker has had before."""
     asked = [0.9, 0.9, 0.9, 3600.0, 0.0]
     outcomes = list(run_local(operator.call, asked, 1, shared=time.sleep, timeout=2.5))
     assert [seconds for seconds, _ in outcomes] == asked
@@ -127,7 +128,7 @@ def test_a_trial_that_takes_too_long_is_ended_alone(scratch: Path) -> None:
 
 
 @LINUX
-def test_a_late_trial_that_will_not_end_is_killed(tmp_path: Path, scratch: Path) -> None:
+def test_a_late_item_that_will_not_end_is_killed(tmp_path: Path, scratch: Path) -> None:
     """Two at a time, in workers that take no notice of SIGTERM."""
     folder, survived = tmp_path / "started", []
     folder.mkdir()
@@ -145,7 +146,7 @@ def test_a_late_trial_that_will_not_end_is_killed(tmp_path: Path, scratch: Path)
     try:
         pestering.start()
         started = time.monotonic()
-        outcomes = dict(run_local(trials.linger, ["a", "b"], 2, shared=folder, timeout=2.5))
+        outcomes = dict(run_local(tasks.linger, ["a", "b"], 2, shared=folder, timeout=2.5))
         took = time.monotonic() - started
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -159,8 +160,8 @@ def test_a_late_trial_that_will_not_end_is_killed(tmp_path: Path, scratch: Path)
     assert all(gone(int((folder / name).read_text())) for name in ("a", "b"))
 
 
-def test_nothing_of_a_trial_stays_in_memory(scratch: Path) -> None:
-    outcomes = run_local(trials.leave_a_cycle, range(3), 1)
+def test_nothing_of_an_item_stays_in_memory(scratch: Path) -> None:
+    outcomes = run_local(tasks.leave_a_cycle, range(3), 1)
     assert [lingers for _, lingers in outcomes] == [False] * 3
 
 
@@ -168,10 +169,10 @@ def test_workers_compute_with_one_thread(scratch: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"]
-    assert dict(run_local(trials.environment, names, 1)) == dict.fromkeys(names, "1")
+    assert dict(run_local(tasks.environment, names, 1)) == dict.fromkeys(names, "1")
     assert os.environ["OMP_NUM_THREADS"] == "2", "the caller's own setting was changed"
     assert "MKL_NUM_THREADS" not in os.environ
-    assert list(run_local(trials.torch_threads, ["torch"], 1)) == [("torch", 1)]
+    assert list(run_local(tasks.torch_threads, ["torch"], 1)) == [("torch", 1)]
 
 
 def sparse_without_edges() -> Graph:
@@ -187,7 +188,7 @@ def test_a_shared_graph_is_the_same_graph_in_files(
     make: Callable[[], Graph], scratch: Path
 ) -> None:
     graph = make()
-    (_, seen), *_ = run_local(trials.examine, ["graph"], 1, shared=graph)
+    (_, seen), *_ = run_local(tasks.examine, ["graph"], 1, shared=graph)
     assert not isinstance(seen, Failure), seen
     fingerprint, mapped, writeable = seen
     assert fingerprint == graph.fingerprint()
@@ -237,7 +238,7 @@ class Orphanage:
     def assert_nothing_left(self) -> None:
         wait_until(lambda: not self.everyone(), "processes were left behind")
         assert list(self.scratch.iterdir()) == []
-        assert not (self.started / "c").exists(), "a trial was started after the end"
+        assert not (self.started / "c").exists(), "an item was started after the end"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Trials on a Ray cluster of several nodes, some of which are killed.
+"""Items on a Ray cluster of several nodes, some of which are killed.
 
 Workers import this module too; what takes long to import is imported where it is needed.
 """
@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trials
+import tasks
 
-from dropnode.engines.local import Failure, run_local
+from dropnode.engines.base import Failure
+from dropnode.engines.local import run_local
 from dropnode.engines.ray_cluster import run_ray
 
 SEEDS = [0, 1, 2]
@@ -34,11 +35,11 @@ SEEDS = [0, 1, 2]
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from test_ray_engine import behave
+from test_ray_cluster import behave
 from dropnode.engines.ray_cluster import run_ray
 asked = ["one", "http_proxy", "stumble", "raise"]
-for trial, outcome in run_ray(behave, asked, jobs=2, shared=(None, Path(sys.argv[1]))):
-    print(json.dumps([trial, str(outcome)]))
+for item, outcome in run_ray(behave, asked, jobs=2, shared=(None, Path(sys.argv[1]))):
+    print(json.dumps([item, str(outcome)]))
 """
 
 pytestmark = [
@@ -59,34 +60,34 @@ def digits() -> Any:
     return load_dataset("digits")
 
 
-def train(shared: tuple[Any, Path], trial: int) -> dict[str, Any]:
-    """Say where the trial runs, wait until it may go on, and train for some epochs."""
+def train(shared: tuple[Any, Path], item: int) -> dict[str, Any]:
+    """Say where the item runs, wait until it may go on, and train for some epochs."""
     graph, folder = shared
-    (folder / f"{trial}-{os.getpid()}").touch()
-    wait_until((folder / "go").exists, "nobody let the trial go on")
+    (folder / f"{item}-{os.getpid()}").touch()
+    wait_until((folder / "go").exists, "nobody let the item go on")
     import torch
 
     from dropnode.experiments.run import Request, run
 
     torch.set_num_threads(1)
-    request = Request("digits", seed=trial, changes={"max_epochs": 5, "hidden": 16})
+    request = Request("digits", seed=item, changes={"max_epochs": 5, "hidden": 16})
     result = run(request, graph=graph)
     return {key: value for key, value in result.items() if not key.startswith("seconds")}
 
 
-def behave(shared: tuple[Any, Path], trial: str) -> Any:
-    """Do what the trial says, good or bad."""
+def behave(shared: tuple[Any, Path], item: str) -> Any:
+    """Do what the item says, good or bad."""
     array, folder = shared
-    if trial == "array":
+    if item == "array":
         return array.tolist(), array.flags.writeable
-    if trial in os.environ:
-        return os.environ[trial]
-    if trial.startswith("linger"):
-        trials.linger(folder, trial)
-    if trial == "stumble" and not (folder / trial).exists():
-        (folder / trial).touch()
+    if item in os.environ:
+        return os.environ[item]
+    if item.startswith("linger"):
+        tasks.linger(folder, item)
+    if item == "stumble" and not (folder / item).exists():
+        (folder / item).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return trials.behave(shared, trial)
+    return tasks.behave(shared, item)
 
 
 class Broken:
@@ -171,7 +172,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder with a short name: what Ray puts there are sockets, whose paths are limited."""
-    path = Path(tempfile.mkdtemp(prefix="grand-ray-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="dropnode-ray-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
@@ -225,7 +226,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What comes of trials of all kinds."""
+    """What comes of items of all kinds."""
     asked = ["linger", "one", "raise", "kill", "stumble", "unpicklable", "large", "two"]
     asked += ["array", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
     shared = (np.arange(100_000), tmp_path_factory.mktemp("cluster"))
@@ -236,9 +237,9 @@ def outcomes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict
     return came
 
 
-def test_bad_trials_fail_alone(outcomes: dict[str, Any]) -> None:
-    """Whatever a trial does to its process, the others have results, and every cause is told."""
-    assert outcomes["raise"] == Failure("ValueError: this trial is wrong")
+def test_bad_items_fail_alone(outcomes: dict[str, Any]) -> None:
+    """Whatever an item does to its process, the others have results, and every cause is told."""
+    assert outcomes["raise"] == Failure("ValueError: this item is wrong")
     assert outcomes["linger"] == Failure("no result within 4 seconds; it was ended")
     assert "pickle" in outcomes["unpicklable"].error
     assert "died 2 times" in outcomes["kill"].error
@@ -267,7 +268,7 @@ def test_leaving_early_ends_the_workers(cluster: Cluster, tmp_path: Path) -> Non
         first, (_, worker) = next(outcomes)
         assert first == "one"
         wait_until((tmp_path / "linger").exists, "the worker was kept waiting")
-        assert int((tmp_path / "linger").read_text()) == worker, "it takes trial after trial"
+        assert int((tmp_path / "linger").read_text()) == worker, "it takes item after item"
         assert worker in members(cluster.nodes[0].session)
         outcomes.close()
         wait_until(lambda: worker not in members(cluster.nodes[0].session), "it went on computing")
@@ -288,7 +289,7 @@ def test_a_node_that_is_killed_costs_no_result(
         return [seed for seed, process in begun if process in processes]
 
     def kill_the_node() -> int:
-        wait_until(lambda: ran_by(members(node.session)), "the node was given no trial")
+        wait_until(lambda: ran_by(members(node.session)), "the node was given no item")
         [lost] = ran_by(members(node.session))
         node.kill()
         (tmp_path / "go").touch()
@@ -317,9 +318,9 @@ def test_one_machine_on_its_own(tmp_path: Path) -> None:
         printed, errors = process.communicate(timeout=120)
         assert (process.returncode, errors) == (0, "")
         outcomes = dict(json.loads(line) for line in printed.splitlines())
-        assert outcomes.pop("raise") == str(Failure("ValueError: this trial is wrong"))
+        assert outcomes.pop("raise") == str(Failure("ValueError: this item is wrong"))
         assert outcomes.pop("http_proxy") == os.environ["http_proxy"], (
-            "that of Ray is not for trials"
+            "that of Ray is not for items"
         )
         assert outcomes.pop("one").startswith("('one', ")
         assert outcomes.pop("stumble").startswith("('stumble', ")
@@ -349,7 +350,7 @@ def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) ->
         ]:
             asked = time.monotonic()
             with pytest.raises(ConfigError, match=f"reached at {address} .*({why})") as refused:
-                list(run_ray(trials.behave, ["one"], address=address))
+                list(run_ray(tasks.behave, ["one"], address=address))
             assert time.monotonic() - asked < 10
             assert "ray start --head" in str(refused.value)
             assert "\n" not in str(refused.value)
@@ -362,18 +363,18 @@ def test_nodes_that_cannot_run_workers_end_it(
 
     monkeypatch.setattr("dropnode.engines.ray_cluster._Worker", Broken)
     with pytest.raises(ConfigError, match=r"No module named 'dropnode'\); every node needs"):
-        list(run_ray(trials.behave, ["one"], address=cluster.address))
+        list(run_ray(tasks.behave, ["one"], address=cluster.address))
 
 
 def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from dropnode.errors import ConfigError
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'pip install "grand\[ray\]"'):
-        list(run_ray(trials.behave, ["one"]))
+    with pytest.raises(ConfigError, match=r'pip install "dropnode\[ray\]"'):
+        list(run_ray(tasks.behave, ["one"]))
 
 
-def test_no_trials_no_cluster() -> None:
-    assert list(run_ray(trials.behave, [], address="127.0.0.1:1")) == []
+def test_no_items_no_cluster() -> None:
+    assert list(run_ray(tasks.behave, [], address="127.0.0.1:1")) == []
     with pytest.raises(ValueError, match="jobs is 0"):
-        list(run_ray(trials.behave, ["one"], jobs=0))
+        list(run_ray(tasks.behave, ["one"], jobs=0))

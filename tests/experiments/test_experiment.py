@@ -20,15 +20,16 @@ from typing import Any
 
 import pytest
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError
 from dropnode.experiments import experiment
 from dropnode.experiments.experiment import Part, report, reproduce
 from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec, parse_spec
-from dropnode.experiments.store import OneDriver, Record, Store
+from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Finished, Trial, now
+from dropnode.files import FolderLock
 
 ROWS = """
 title: Two tiny rows
@@ -359,14 +360,14 @@ def test_a_full_disk_is_told_and_what_is_done_is_gone_on_from(tmp_path: Path) ->
 
 def test_a_second_driver_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
     def tries_again(trials: Sequence[Trial], job: Job) -> Outcomes:
-        with pytest.raises(ConfigError, match="another process runs trials"):
+        with pytest.raises(ConfigError, match="another process writes"):
             reproduce(spec(), tmp_path, idle)
         for trial in trials:
             yield trial, invent(0.5, 0.5)
 
     results = reproduce(spec(), tmp_path, tries_again)
     assert [found["n"] for found in results["rows"]] == [3, 3]
-    with OneDriver(tmp_path):
+    with FolderLock(tmp_path):
         pass
 
 

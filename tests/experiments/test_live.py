@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.experiments.live import LiveTable
 from dropnode.experiments.run import Job
 from dropnode.experiments.runner import Cell, run_cells

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from dropnode import cli
 from dropnode.cli.seeds import print_failures, print_seeds
-from dropnode.engines.local import cores
+from dropnode.engines.base import cores
 from dropnode.errors import ConfigError
 from dropnode.experiments.run import Request, load, prepare
 from dropnode.experiments.run_folder import RunResult

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, StoreError
-from dropnode.experiments.store import FILE, LAYOUT, OneDriver, Record, Store
+from dropnode.experiments.store import FILE, LAYOUT, Record, Store
 from dropnode.experiments.trials import Finished, Trial, read_history, write_history
+from dropnode.files import FolderLock
 
 FORKS = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="processes to kill are forked, so that they start at once"
@@ -291,7 +292,7 @@ def test_a_reader_sees_whole_batches_while_a_writer_writes(tmp_path: Path) -> No
 
 
 def drive_for_ever(folder: Path, told: int) -> None:
-    with OneDriver(folder):
+    with FolderLock(folder):
         os.write(told, b"driving")
         time.sleep(600)
 
@@ -305,20 +306,20 @@ def test_a_second_driver_is_refused_until_the_first_ends_however_it_does(tmp_pat
         os.close(writing)
         assert os.read(reading, 100) == b"driving"
         os.close(reading)
-        with pytest.raises(ConfigError, match=f"another process runs trials into {folder}"):
-            OneDriver(folder)
+        with pytest.raises(ConfigError, match=f"another process writes into {folder}"):
+            FolderLock(folder)
         # Whoever only reads is not in the way.
         Store(folder).close()
         process.kill()
         process.join()
-        with OneDriver(folder):
+        with FolderLock(folder):
             pass
 
 
 def test_two_drivers_in_one_process_are_two_as_well(tmp_path: Path) -> None:
-    with OneDriver(tmp_path), pytest.raises(ConfigError, match="another process"):
-        OneDriver(tmp_path)
-    with OneDriver(tmp_path):
+    with FolderLock(tmp_path), pytest.raises(ConfigError, match="another process"):
+        FolderLock(tmp_path)
+    with FolderLock(tmp_path):
         pass
 
 
@@ -359,7 +360,7 @@ def read_only() -> Iterator[Path]:
     """A folder, with a store in it, in which whoever :func:`nobody` is may only read."""
     # Not tmp_path: nobody else can get through the folders above that.
     folder = Path(tempfile.mkdtemp())
-    with OneDriver(folder), Store(folder) as store:
+    with FolderLock(folder), Store(folder) as store:
         store.add([done(0)])
     (folder / "empty").mkdir()
     for path in (*folder.iterdir(), folder):
@@ -370,7 +371,7 @@ def read_only() -> Iterator[Path]:
 
 
 def drive(folder: Path) -> None:
-    with OneDriver(folder), Store(folder):
+    with FolderLock(folder), Store(folder):
         pass
 
 
@@ -399,6 +400,6 @@ def test_a_folder_without_the_right_to_write_is_named_as_the_cause(
 ) -> None:
     """An error of a kind that the command line turns into one line."""
     error = apart(nobody, act, read_only / place)
-    assert error.startswith(("StoreError", "PermissionError")), error
+    assert error.startswith(("StoreError", "WorkError", "PermissionError")), error
     assert str(read_only) in error
     assert "another process" not in error

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
+from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.heads import DenseHead
@@ -33,7 +34,7 @@ class NaiveGrand(Method):
 
     def __init__(self, config: GrandConfig) -> None:
         if config.perturbation == "dropout" or config.head == "gat":
-            raise ValueError(
+            raise ConfigError(
                 f"the naive path has no {config.perturbation} with head {config.head}; "
                 "use dropnode or dropedge, and mlp or gcn"
             )
@@ -163,7 +164,7 @@ class NaiveGrand(Method):
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
         """Propagate the unperturbed features anew and classify every node."""
         if graph is not None:
-            raise ValueError("the naive path predicts its training graph only; give no graph")
+            raise ConfigError("the naive path predicts its training graph only; give no graph")
         config = self.config
         self.head.eval()
         kept = 1.0 - config.drop_rate if config.mask_scaling == "inference" else 1.0

@@ -18,6 +18,7 @@ from dropnode.bench.epochs import ENDLESS, LoopTraining
 from dropnode.bench.memory import forget_peak, peak_mb, resident_mb
 from dropnode.bench.timing import Announce, alternate, quiet
 from dropnode.data import load_dataset
+from dropnode.errors import WorkError
 from dropnode.graph import Graph
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
@@ -93,7 +94,7 @@ def _in_a_process(nodes: int) -> dict[str, Any]:
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
         said = finished.stderr.strip().splitlines() or ["nothing was said; out of memory?"]
-        raise RuntimeError(
+        raise WorkError(
             f"the measurement of {nodes:,} nodes ended with code {finished.returncode} "
             f"({said[-1]}); free memory, or measure other parts with --only"
         )

@@ -13,14 +13,10 @@ from typing import Any
 import torch
 
 from dropnode.bench import accuracy, baselines, epochs, scaling, throughput
+from dropnode.bench.parts import PARTS, QUICK_PARTS
 from dropnode.bench.timing import Announce, quiet
 from dropnode.errors import ConfigError
 from dropnode.settings import suggestion
-
-QUICK_PARTS = ("epoch", "baselines", "propagation", "scaling")
-"""What is measured unless something else is asked for: five minutes on two idle cores."""
-
-PARTS = (*QUICK_PARTS, "accuracy")
 
 _PACKAGES = ("dropnode", "torch", "torch_geometric", "numpy", "numba")
 
@@ -33,7 +29,8 @@ def run(
     Parameters
     ----------
     only : iterable of str, optional
-        Some of :data:`PARTS`; without it those of :data:`QUICK_PARTS`, or all if ``full``.
+        Some of :data:`~dropnode.bench.parts.PARTS`; by default those of ``QUICK_PARTS``, or all if
+        ``full``.
     full : bool
         Larger graphs too.
     announce : callable

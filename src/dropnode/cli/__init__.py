@@ -1,13 +1,15 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 done; 1 the work failed; 2 the call or the input was wrong. Either failure is said in
-one line on stderr, with what to do. With ``--json``, stdout holds one JSON object and nothing else.
+Exit codes: 0 done; 1 the work failed or was interrupted; 2 the call or the input was wrong. Either
+failure is one line on stderr, with what to do. A bug shows its traceback. With ``--json``, stdout
+holds exactly one JSON object.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -16,11 +18,13 @@ from dropnode import __version__
 from dropnode.cli.bench import bench
 from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
 from dropnode.cli.datasets import datasets_app
+from dropnode.cli.graphnas import graphnas
+from dropnode.cli.lists import experiments, methods, presets
 from dropnode.cli.report import report
 from dropnode.cli.reproduce import reproduce
-from dropnode.cli.search import search
 from dropnode.cli.train import train
 from dropnode.cli.trials import trials
+from dropnode.errors import DropnodeError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,17 +35,25 @@ app = typer.Typer(
 )
 app.command()(train)
 app.add_typer(datasets_app, name="datasets")
-app.command()(search)
+app.command()(methods)
+app.command()(presets)
+app.command()(experiments)
 app.command()(reproduce)
 app.command()(trials)
 app.command()(report)
+app.command()(graphnas)
 app.command()(bench)
 
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of every error.")
+    ] = False,
 ) -> None:
+    context.obj["debug"] = debug
     if version:
         print(f"dropnode {__version__}")
         raise typer.Exit
@@ -49,30 +61,60 @@ def _root(
 
 def main() -> None:
     """Run the command line; the installed ``dropnode`` command calls this."""
-    # Threads that wait by spinning take the core from whoever they wait for: on a machine that
-    # does anything else, an epoch of a small graph gets several times slower.
+    # Threads that wait by spinning take the core from the thread that they wait for: on a machine
+    # that does anything else, an epoch of a small graph gets several times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(_run(sys.argv[1:]))
 
 
 def _run(arguments: list[str]) -> int:
-    """Run one command and turn every foreseeable failure into a line and an exit code."""
+    """Run one command and return its exit code; a bug leaves as the exception that it is."""
+    options = {"debug": False}
+    command = typer.main.get_command(app)
     try:
-        return app(arguments, prog_name="dropnode", standalone_mode=False) or 0
-    except typer.TyperException as error:
-        # Words on the command line that make no sense; typer's own text names the option.
-        # Called with no words at all, it has printed the help and has no text.
-        message = error.format_message()
-        return _fail(message, USAGE_ERROR) if message.strip() else USAGE_ERROR
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted before there was a result", WORK_ERROR)
-    except ValueError as error:
-        # GraphError, ConfigError and an unknown dataset are ValueErrors: the input was wrong.
-        return _fail(str(error), USAGE_ERROR)
-    except (RuntimeError, OSError, MemoryError) as error:
-        return _fail(str(error) or type(error).__name__, WORK_ERROR)
+        # Not app(...), which would end an interrupted command with its own code and no message.
+        with command.make_context("dropnode", arguments, obj=options) as context:
+            command.invoke(context)
+        return 0
+    except typer.Exit as ended:
+        return ended.exit_code
+    except BaseException as error:
+        explained = _explain(error)
+        if explained is None:
+            raise
+        message, code = explained
+        if options["debug"]:
+            traceback.print_exception(error)
+        elif message:
+            print(f"dropnode: {message}", file=sys.stderr)
+        return code
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"dropnode: {' '.join(message.split())}", file=sys.stderr)
-    return code
+def _explain(error: BaseException) -> tuple[str, int] | None:
+    """Return the line and the exit code for a foreseeable failure; None for a bug."""
+    if isinstance(error, typer.TyperException):
+        # The command line cannot be parsed, and the text names the option. Without any arguments,
+        # typer has printed the help, and there is no text.
+        message, code = error.format_message(), USAGE_ERROR
+    elif isinstance(error, KeyboardInterrupt | typer.Abort):
+        message, code = "interrupted before there was a result", WORK_ERROR
+    elif isinstance(error, DropnodeError):
+        message, code = str(error), error.exit_code
+    elif _out_of_memory(error):
+        message, code = f"out of memory: {error}; use a smaller graph or fewer jobs", WORK_ERROR
+    elif isinstance(error, OSError):
+        message, code = str(error) or type(error).__name__, WORK_ERROR
+    else:
+        return None
+    return " ".join(message.split()), code
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, which torch reports in ways of its own."""
+    torch = sys.modules.get("torch")
+    return (
+        isinstance(error, MemoryError)
+        or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+        # On a CPU, torch raises a plain RuntimeError, which only its text tells apart.
+        or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
+    )

@@ -1,4 +1,4 @@
-"""``dropnode bench``: how fast, against what."""
+"""``dropnode bench``: time GRAND against other implementations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from dropnode.bench.parts import PARTS
 from dropnode.cli.common import AsJson
 
 
@@ -17,11 +18,12 @@ def bench(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help="Some of epoch,baselines,propagation,scaling,accuracy; commas between.",
+            help=f"Some of {','.join(PARTS)}, separated by commas. Default: all but accuracy.",
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Also graphs of up to a million nodes, and accuracy.")
+        bool,
+        typer.Option("--full", help="Also graphs of up to a million nodes, and accuracy."),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("bench"),
     as_json: AsJson = False,

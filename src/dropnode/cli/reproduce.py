@@ -1,4 +1,4 @@
-"""``dropnode reproduce``: an experiment, or what its folder lacks of it."""
+"""``dropnode reproduce``: run the missing trials of an experiment."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
 
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="table1-grand, presets, hyperparameters, or a spec file.")
+        str, typer.Argument(help="A name (see: dropnode experiments) or a spec file, .yaml.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for trials, results and report.")],
     datasets: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Only these datasets; commas between.")
+        str | None, typer.Option(metavar="NAMES", help="Only these datasets, separated by commas.")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Only these rows; commas between.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Only these rows, separated by commas."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="So many seeds in every cell, instead of the spec's.")
+        int | None, typer.Option(min=1, help="Seeds per cell, instead of the spec's number.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="local: processes here; ray: a Ray cluster.")] = (
+    engine: Annotated[str, typer.Option(help="local: this machine; ray: a Ray cluster.")] = (
         "local"
     ),
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster; without it, Ray starts here.")
+        str | None,
+        typer.Option(help="Of the Ray cluster. Default: Ray starts on this machine."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trials at a time. Without it: one a core.")
+        int | None, typer.Option(min=1, help="Trials at a time. Default: one per core.")
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=1.0, help="Seconds after which a trial counts as failed.")
     ] = 7200.0,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Run trials that failed before once more.")
-    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run an experiment, or what its folder lacks of it, and write tables and a report."""
+    """Run the missing trials of an experiment, and write its tables and its report."""
     from dropnode.experiments.experiment import Part
     from dropnode.experiments.experiment import reproduce as run_experiment
     from dropnode.experiments.live import LiveTable
@@ -88,7 +88,8 @@ def reproduce(
 
 def _engine(name: str, address: str | None, jobs: int | None, timeout: float) -> tuple[Engine, int]:
     """Return the engine asked for, and how many trials it runs at a time."""
-    from dropnode.engines.local import cores, run_local, usable_jobs
+    from dropnode.engines.base import cores, usable_jobs
+    from dropnode.engines.local import run_local
     from dropnode.errors import ConfigError
     from dropnode.experiments.run import run_trial
     from dropnode.settings import suggestion

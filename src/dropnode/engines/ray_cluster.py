@@ -1,9 +1,9 @@
-"""The same trials on many machines: the engine for a Ray cluster.
+"""The Ray engine: runs a plain function over many items, in worker processes of a Ray cluster.
 
-A Ray actor stands for each worker process of the local engine. Ray's plain tasks do not tell when
-they start to run, which can be long after they were submitted where others use the cluster too.
-An actor that has reported for work begins a trial as soon as it is given one, so that a time limit
-counts the trial's own time; this holds through Ray's client (``ray://``) as well.
+Each worker is a Ray actor. Ray's plain tasks do not tell when they start to run, which can be long
+after they were submitted on a busy cluster. An actor that has reported for work starts an item as
+soon as it gets one, so a time limit counts the item's own time. This holds through Ray's client
+(``ray://``) as well.
 """
 
 from __future__ import annotations
@@ -25,77 +25,89 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from dropnode.engines.local import ONE_THREAD, Failure, Result, Trial, cores, environment
+from dropnode.engines.base import (
+    ONE_THREAD,
+    Failure,
+    Item,
+    Result,
+    check_jobs,
+    cores,
+    late,
+    set_variables,
+)
+from dropnode.errors import ConfigError
 
 RUNS = 4
-"""How often a trial is begun whose worker or node dies each time, before it counts as failed."""
+"""How often an item is started whose worker or node dies each time, before it fails."""
 
 PATIENCE = 5.0
-"""Seconds that an address has to answer, and between looks at how many CPUs there are."""
+"""Seconds that an address has to answer, and between two counts of the CPUs."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray prints, on stdout, which workers and nodes died. What matters of it are our failures.
+    # Ray prints on stdout which workers and nodes died; our failures report what matters of it.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-"""What Ray reads, in part when it is imported, to keep to itself."""
+"""Variables that silence Ray; some are read when it is imported."""
 
 OFFLINE = {"http_proxy": "http://127.0.0.1:9"}
-"""A proxy that is not there, for a Ray that we start: even when told to report nothing, it asks the
-network which cloud it is in. Trials get the caller's setting.
+"""A proxy that does not exist, for a Ray that we start: even when told to report nothing, it asks
+the network which cloud it is in. Items get the caller's own setting.
 """
 
 BRIEF = {"RAY_gcs_server_port_wait_time_s": f"{PATIENCE:g}"}
-"""How long Ray tries to be let in by a cluster that answers; else twenty seconds."""
+"""How long Ray tries to join a cluster that answers; its own default is twenty seconds."""
 
 CLIENT_PORT = 10001
-"""Where Ray listens for ``ray://`` unless told otherwise."""
+"""The default port of ``ray://`` addresses."""
 
 
 def run_ray(
-    function: Callable[[Any, Trial], Result],
-    trials: Iterable[Trial],
+    function: Callable[[Any, Item], Result],
+    items: Iterable[Item],
     *,
     address: str | None = None,
     jobs: int | None = None,
     shared: Any = None,
     timeout: float | None = None,
-) -> Generator[tuple[Trial, Result | Failure], None, None]:
-    """Call ``function(shared, trial)`` for every trial, in one-thread processes of a Ray cluster.
+) -> Generator[tuple[Item, Result | Failure], None, None]:
+    """Call ``function(shared, item)`` for every item, in one-thread processes of a Ray cluster.
 
-    As :func:`~dropnode.engines.local.run_local` does on one machine. A trial whose worker or
-    node dies is run again, elsewhere if need be; one that dies each time becomes a failure.
+    The counterpart of :func:`~dropnode.engines.local.run_local`. An item whose worker or node dies
+    is run again, on another node if necessary; after :data:`RUNS` deaths it becomes a failure.
 
     Parameters
     ----------
     function : callable
-        Of a module that every node can import.
-    trials : iterable
-        Small things that can be pickled, such as seeds.
+        A function of a module that every node can import.
+    items : iterable
+        Small objects that can be pickled, such as seeds.
     address : str, optional
         A running cluster: ``auto`` on one of its machines, ``host:port``, or ``ray://host:port``
-        from elsewhere. By default, Ray is started on this machine, and stopped in the end. A Ray
-        that the caller has initialised is used, whatever the address, and left running.
+        from another machine. By default, Ray is started on this machine and stopped at the end. A
+        Ray that the caller has initialised is used, whatever the address, and left running.
     jobs : int, optional
-        How many trials run at a time; by default as many as there are CPUs, which may change.
+        How many items run at a time; by default as many as the cluster has CPUs at any moment.
     shared : object, optional
-        What all trials read. Its arrays lie in the memory of each machine once, and are read-only.
+        Data that every item reads. Its arrays are in the memory of each machine once, and are
+        read-only.
     timeout : float, optional
-        Seconds that a trial may run before it is ended and becomes a failure.
+        Seconds after which an item is ended and becomes a failure.
 
     Yields
     ------
-    trial, result or Failure
-        As they are done, in whatever order that is.
+    item, result or Failure
+        In the order in which they are done.
 
     Raises
     ------
     ConfigError
-        If Ray is not installed, no cluster answers, or its nodes cannot run workers.
+        If ``jobs`` is less than 1, Ray is not installed, no cluster answers, or its nodes cannot
+        run workers.
     """
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs is {jobs}; expected a whole number of at least 1")
-    waiting = deque(_Attempt(trial) for trial in trials)
+    if jobs is not None:
+        check_jobs(jobs)
+    waiting = deque(_Attempt(item) for item in items)
     if not waiting:
         return
     parcel = _pack((function, shared))
@@ -118,15 +130,15 @@ def run_ray(
 
 @dataclass(slots=True)
 class _Attempt:
-    """A trial, and how many workers have died of it."""
+    """An item, and how many workers have died while running it."""
 
-    trial: Any
+    item: Any
     deaths: int = 0
 
 
 @dataclass(slots=True)
 class _Member:
-    """The driver's view of a worker, which has a trial or has yet to report for work."""
+    """The driver's view of a worker, which has an item or has yet to report for work."""
 
     actor: Any
     attempt: _Attempt | None = None
@@ -134,7 +146,7 @@ class _Member:
 
 
 class _Crew:
-    """The workers, each by the reference of the answer that it owes."""
+    """The workers, each by the reference of its pending answer."""
 
     def __init__(
         self,
@@ -154,7 +166,7 @@ class _Crew:
         self.worker = ray.remote(**options)(_Worker)
 
     def hire(self, waiting: deque[_Attempt]) -> None:
-        """Have as many workers as there are places, and trials that wait for one."""
+        """Start or stop workers, so that there are as many as places and waiting items."""
         unready = [answer for answer, member in self.members.items() if member.attempt is None]
         for answer in unready[len(waiting) :]:
             self.ray.kill(self.members.pop(answer).actor)
@@ -163,18 +175,18 @@ class _Crew:
             self.members[actor.report.remote()] = _Member(actor)
 
     def places(self) -> int:
-        """Return how many workers to have, counting those that wait for a CPU."""
-        # Twice the CPUs, whose number may change: those that wait take a node that joins, and are
-        # what a cluster that can grow by itself goes by. Few enough for any number of trials.
+        """Return the number of workers to keep, counting those that wait for a CPU."""
+        # Twice the CPUs, whose number may change: workers that wait start on a node that joins, and
+        # make a cluster that scales itself grow. The number does not depend on that of the items.
         return self.jobs or max(1, 2 * int(self.ray.cluster_resources().get("CPU", 0)))
 
     def listen(self, waiting: deque[_Attempt]) -> list[tuple[Any, Any]]:
-        """Wait for answers, give who answered the next trial, and return what is done."""
+        """Wait for answers, hand out the next items, and return the finished ones."""
         done: list[tuple[Any, Any]] = []
         due = min(member.deadline for member in self.members.values())
         pause = min(PATIENCE, max(0.0, due - time.monotonic()))
         self.ray.wait(list(self.members), timeout=pause)
-        # Read before the answers are: one that came in time counts, however slow our caller is.
+        # Read before the answers: one that came in time counts, however slow our caller is.
         now = time.monotonic()
         answers, _ = self.ray.wait(list(self.members), num_returns=len(self.members), timeout=0)
         for answer in answers:
@@ -187,62 +199,61 @@ class _Crew:
                 if attempt is None:
                     self.bury(error)
                 elif attempt.deaths + 1 < RUNS:
-                    waiting.appendleft(_Attempt(attempt.trial, attempt.deaths + 1))
+                    waiting.appendleft(_Attempt(attempt.item, attempt.deaths + 1))
                 else:
-                    done.append((attempt.trial, Failure(_lost(RUNS))))
+                    done.append((attempt.item, Failure(_lost(RUNS))))
                 continue
             self.stillborn = 0
             if attempt is not None:
-                done.append((attempt.trial, pickle.loads(outcome)))
+                done.append((attempt.item, pickle.loads(outcome)))
             self.give(member, waiting)
         for answer, member in list(self.members.items()):
             if member.deadline < now and member.attempt is not None:
                 self.ray.kill(self.members.pop(answer).actor)
-                late = Failure(f"no result within {self.timeout:g} seconds; it was ended")
-                done.append((member.attempt.trial, late))
+                done.append((member.attempt.item, late(self.timeout)))
         return done
 
     def give(self, member: _Member, waiting: deque[_Attempt]) -> None:
-        """Let a worker have the next trial, or let it go."""
+        """Hand a worker the next item; end it if there is none."""
         if not waiting:
             self.ray.kill(member.actor)
             return
         member.attempt = waiting.popleft()
         if self.timeout is not None:
             member.deadline = time.monotonic() + self.timeout
-        self.members[member.actor.run.remote(pickle.dumps(member.attempt.trial))] = member
+        self.members[member.actor.run.remote(pickle.dumps(member.attempt.item))] = member
 
     def bury(self, error: Exception) -> None:
-        """Account for a worker that never came to work."""
+        """Count a worker that died before it reported for work; too many are an error."""
         self.stillborn += 1
-        # A node may die under all its workers; what fails in them will fail in the next ones too.
+        # A dying node takes its workers along; a failure of their start will repeat itself.
         if getattr(error, "actor_init_failed", True) or self.stillborn > RUNS * self.places():
-            raise _refusal(
+            raise ConfigError(
                 f"the Ray cluster cannot run workers ({_reason(error)}); every node needs the "
                 "same versions of Python, Ray and dropnode, and memory for as many workers as CPUs"
             ) from error
 
     def dismiss(self) -> None:
-        """End all workers at once: what they still compute is not wanted any more."""
+        """End all workers at once: nothing that they still compute is wanted."""
         for member in self.members.values():
             self.ray.kill(member.actor)
         self.members.clear()
 
 
 class _Worker:
-    """What runs on the cluster: a process that answers trials, one after the other."""
+    """The actor that runs on the cluster and answers one item after the other."""
 
     def __init__(self, parcel: tuple[bytes, list[np.ndarray]]) -> None:
         self.parcel = parcel
         self.task: tuple[Callable[[Any, Any], Any], Any] | None = None
 
     def report(self) -> None:
-        """Answer, as soon as there is a process to do so."""
+        """Answer as soon as the process is up."""
 
     def run(self, question: bytes) -> bytes:
-        """Answer one trial."""
+        """Answer one item."""
         try:
-            # Here rather than at the start: what cannot be imported is a failed trial too.
+            # Here rather than at the start, so that a failing import is the failure of an item.
             if self.task is None:
                 skeleton, arrays = self.parcel
                 self.task = pickle.loads(skeleton, buffers=arrays)
@@ -250,7 +261,7 @@ class _Worker:
             answer = pickle.dumps(function(shared, pickle.loads(question)))
         except Exception as error:
             answer = pickle.dumps(Failure(f"{type(error).__name__}: {error}"))
-        # Optimisers and autograd leave cycles, which would keep a trial's tensors in memory.
+        # Optimisers and autograd leave cycles, which would keep an item's tensors in memory.
         gc.collect()
         return answer
 
@@ -263,19 +274,19 @@ def _lost(times: int) -> str:
 
 
 def _pack(value: Any) -> tuple[bytes, list[np.ndarray]]:
-    """Return a pickle without its arrays, and those, as Ray shares them between processes."""
+    """Return a pickle without its arrays, and the arrays, which Ray shares between processes."""
     buffers: list[pickle.PickleBuffer] = []
     skeleton = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return skeleton, [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers]
 
 
 def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
-    """Return Ray, connected to a cluster, and whether it is ours to disconnect."""
-    with environment(QUIET):
+    """Return Ray, connected to a cluster, and whether we have to disconnect it."""
+    with set_variables(QUIET):
         try:
             import ray
         except ImportError as error:
-            raise _refusal(
+            raise ConfigError(
                 f'the ray engine needs Ray ({error}): pip install "dropnode[ray]"'
             ) from error
         if ray.is_initialized():
@@ -284,34 +295,34 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
         handler = signal.getsignal(signal.SIGTERM)
         try:
             if address is None:
-                with environment(OFFLINE):
+                with set_variables(OFFLINE):
                     # Without "local", Ray would join a cluster that happens to run here.
                     ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, **quiet)
             else:
                 _check_answers(address)
-                with environment(BRIEF):
+                with set_variables(BRIEF):
                     ray.init(address, **quiet)
-        # What Ray raises has no common type, and is for the person who configured it.
+        # What Ray raises has no common type.
         except Exception as error:
             ray.shutdown()
             if address is None:
-                raise _refusal(
-                    f"Ray does not start on this machine ({_reason(error)}); the local engine "
-                    "does without"
+                raise ConfigError(
+                    f"Ray does not start on this machine ({_reason(error)}); use the local "
+                    "engine instead"
                 ) from error
-            raise _refusal(
+            raise ConfigError(
                 f"no Ray cluster can be reached at {address} ({_reason(error)}); start one with "
                 '"ray start --head", correct the address, or leave it out to use this machine'
             ) from error
         finally:
-            # Ray's own handler prints a stack trace; what the caller has arranged is to hold.
+            # Ray installs a handler that prints a stack trace; the caller's own is put back.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, handler)
     return ray, True
 
 
 def _check_answers(address: str) -> None:
-    """Raise an error if nobody answers there, for which Ray would wait many minutes."""
+    """Raise an error if nothing answers at the address; Ray itself would wait many minutes."""
     target = address
     if address == "auto":
         from ray._private.services import canonicalize_bootstrap_address
@@ -321,24 +332,17 @@ def _check_answers(address: str) -> None:
     parts = urlsplit(target if client else f"//{target}")
     port = parts.port or (CLIENT_PORT if client else None)
     if not parts.hostname or port is None:
-        raise ValueError("an address is auto, host:port or ray://host:port")
+        raise ConfigError("an address is auto, host:port or ray://host:port")
     with socket.create_connection((parts.hostname, port), timeout=PATIENCE) as connection:
-        # An open port may be anyone's. Servers of Ray talk HTTP/2, where each side begins with a
-        # frame of settings, which is type 4; unless Ray has been told to encrypt everything.
+        # Another program may listen on the port. Ray's servers speak HTTP/2, where each side begins
+        # with a frame of settings, which is of type 4, unless Ray encrypts everything.
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
         if os.environ.get("RAY_USE_TLS") != "1" and connection.recv(9)[3:4] != b"\4":
-            raise ConnectionError("what answers there is not Ray")
-
-
-def _refusal(message: str) -> Exception:
-    # Imported here because workers import this module, and need not wait for all that comes along.
-    from dropnode.errors import ConfigError
-
-    return ConfigError(message)
+            raise ConnectionError("the server there is not Ray")
 
 
 def _reason(error: BaseException) -> str:
-    """Return the last line of the first error of a chain, which is where Ray gets specific."""
+    """Return the last line of the first error of a chain, where Ray's messages are specific."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()

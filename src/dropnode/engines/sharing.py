@@ -1,7 +1,7 @@
 """One copy of the data for all processes: arrays in files that every worker maps.
 
-Pickling leaves arrays where they are and hands over their bytes (protocol 5). Those go to files,
-once; whoever unpickles maps the files read-only, so that all processes read the same pages.
+Pickle protocol 5 hands over the bytes of arrays apart from the rest. They are written to files
+once; every process that unpickles maps the files read-only, so all of them read the same pages.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Parcel:
-    """A pickled object without its arrays, and the files where those are."""
+    """A pickled object without its arrays, and the files that hold the arrays."""
 
     skeleton: bytes
     files: tuple[Path, ...]
 
 
 def pack(value: Any, folder: Path) -> Parcel:
-    """Write the arrays of ``value`` into ``folder``, and return what :func:`unpack` needs.
+    """Write the arrays of ``value`` into ``folder``, and return a parcel for :func:`unpack`.
 
     Examples
     --------

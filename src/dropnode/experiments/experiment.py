@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dropnode.errors import ConfigError
+from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.report import write_report
 from dropnode.experiments.run import Job
@@ -32,11 +32,11 @@ from dropnode.experiments.runner import (
     stage_cells,
 )
 from dropnode.experiments.spec import Spec, parse_spec
-from dropnode.experiments.store import OneDriver, Record, Store
+from dropnode.experiments.store import Record, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
-from dropnode.files import remove_leftovers, write_json
+from dropnode.files import FolderLock, remove_leftovers, write_json
 
 EXPORT_EVERY = 60.0
 """Seconds between exports of the trials while an experiment runs."""
@@ -80,7 +80,7 @@ def reproduce(
         trials that were planned have ``failed`` or are ``missing``.
     """
     chosen = part.of(spec)
-    with OneDriver(out), Store(out) as store:
+    with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
         _adopt(store, out)
         data = Data.load(chosen.datasets, range(chosen.splits))
@@ -212,7 +212,7 @@ def _search(
         found = {record.trial.id: record for record in store.records()}
         planned = _stages(spec, job.data, found)
         if len(planned) <= number:
-            raise RuntimeError(
+            raise WorkError(
                 f"stage {number} of the search has a dataset without one trial that is done, so "
                 "nothing can be chosen; see dropnode trials for the errors, and use --retry"
             )

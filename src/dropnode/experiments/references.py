@@ -18,7 +18,7 @@ from dropnode.analysis.attacks.random_edges import add_random_edges
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
-from dropnode.settings import Config, count, positive, read_yaml, share, suggestion
+from dropnode.settings import Config, count, positive, read_changes, share, suggestion
 
 
 @dataclass(frozen=True)
@@ -168,13 +168,11 @@ def _step(text: str, whole: str) -> Step:
     name, _, given = text.partition(":")
     if name not in TRANSFORMS:
         raise ConfigError(f"unknown transform {name!r} in {whole!r}{suggestion(name, TRANSFORMS)}")
-    values = {}
-    for pair in filter(None, given.split(",")):
-        key, sign, value = pair.partition("=")
-        if not (key and sign and value):
+    pairs = given.split(",") if given else []
+    for pair in pairs:
+        if not all(part.strip() for part in pair.partition("=")):
             raise ConfigError(f"{pair!r} in {whole!r}; expected KEY=VALUE, such as rate=0.1")
-        values[key.strip()] = read_yaml(value)
     try:
-        return Step(name, TRANSFORMS[name].options.from_dict(values))
+        return Step(name, TRANSFORMS[name].options.from_dict(read_changes(pairs)))
     except ConfigError as error:
         raise ConfigError(f"transform {name} in {whole!r}: {error}") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Protocol
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.experiments.run import Job
 from dropnode.experiments.spec import Row, Search, Spec
 from dropnode.experiments.store import Record, Store

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
-from dropnode.engines.local import Failure, run_local, usable_jobs
+from dropnode.engines.base import Failure, usable_jobs
+from dropnode.engines.local import run_local
 from dropnode.errors import ConfigError
 from dropnode.experiments.run import Request, load, prepare, run
 from dropnode.experiments.run_folder import RunRecord, RunResult, earlier_result

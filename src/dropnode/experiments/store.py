@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, StoreError
 from dropnode.experiments.measures import MEASURES
 from dropnode.experiments.trials import Finished, Trial, now, read_history
@@ -280,35 +280,3 @@ def _unflatten(values: dict[str, Any]) -> Record:
         Trial(**{name: values[name] for name in _TRIAL}),
         **{name: values[name] for name in _RESULT},
     )
-
-
-class OneDriver:
-    """Held by the process that drives an experiment; a second one on the same folder is refused.
-
-    The lock is that of a SQLite file: the system gives it back however its holder ends, on every
-    system that SQLite runs on.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / ".driver"
-        try:
-            self.connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-        except sqlite3.OperationalError as error:
-            raise StoreError(
-                f"{path} cannot be used ({error}); choose a folder that can be written with --out"
-            ) from error
-        try:
-            self.connection.execute("begin exclusive")
-        except sqlite3.OperationalError as error:
-            self.connection.close()
-            raise ConfigError(
-                f"another process runs trials into {folder}; wait for it, or choose another "
-                "folder with --out"
-            ) from error
-
-    def __enter__(self) -> OneDriver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()

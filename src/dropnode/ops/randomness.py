@@ -16,6 +16,7 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
+from dropnode.errors import ConfigError
 from dropnode.ops.kernels.bits import keep_words
 
 _MASK = 2**64 - 1
@@ -34,7 +35,7 @@ class Stream:
 
     def __init__(self, seed: int, path: tuple[int, ...] = ()) -> None:
         if seed < 0:
-            raise ValueError(f"seed is {seed}; expected a whole number of at least 0")
+            raise ConfigError(f"seed is {seed}; expected a whole number of at least 0")
         self.seed = int(seed)
         self.path = path
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dropnode.data import aminer, check_sizes, npz
 from dropnode.data.catalogue import Entry, Sizes, find
+from dropnode.data.datasets import check_sizes
+from dropnode.data.readers import aminer, npz
 from dropnode.errors import DataError
 from dropnode.graph import Graph
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 
 CENTRE_SPREAD = 1.5
@@ -42,7 +43,7 @@ def make(
 
     Raises
     ------
-    ValueError
+    ConfigError
         If the sizes make no graph, or ask for more edges than there are pairs.
 
     Examples
@@ -52,12 +53,12 @@ def make(
     300
     """
     if classes < 2 or nodes < classes or features < 1:
-        raise ValueError(
+        raise ConfigError(
             f"{nodes} nodes, {classes} classes, {features} features; expected at least 2 classes, "
             "a node for each, and 1 feature"
         )
     if not 0 <= homophily <= 1 or average_degree < 0:
-        raise ValueError(
+        raise ConfigError(
             f"homophily {homophily} and average degree {average_degree}; expected a homophily "
             "between 0 and 1 and a degree of at least 0"
         )
@@ -106,7 +107,7 @@ def _between(bounds: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
 def _distinct(population: int, count: int, rng: np.random.Generator, kind: str) -> np.ndarray:
     """Draw ``count`` distinct numbers below ``population`` in time proportional to ``count``."""
     if count > population:
-        raise ValueError(
+        raise ConfigError(
             f"{count:,} edges {kind} were asked for, but there are only {population:,} such pairs; "
             "lower average_degree, or change homophily, nodes or classes"
         )

@@ -1,4 +1,4 @@
-"""``dropnode search``: GraphNAS looks for an architecture."""
+"""``dropnode graphnas``: search for an architecture with GraphNAS."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from rich.console import Console
 from dropnode.cli.common import AsJson
 
 
-def search(
+def graphnas(
     dataset: Annotated[str, typer.Argument(help="A dataset's name; see: dropnode datasets list.")],
-    out: Annotated[Path, typer.Option(help="Folder for the search; called again, it goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the search, which can be continued.")],
     samples: Annotated[
-        int, typer.Option(min=1, help="Architectures to propose, repetitions included.")
+        int, typer.Option(min=1, help="Number of architectures to propose, counting repetitions.")
     ] = 100,
-    epochs: Annotated[
-        int, typer.Option(min=1, help="Epochs that each is trained for at most.")
-    ] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Everything random follows from it.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, help="Most epochs per architecture.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     split_seed: Annotated[
-        int, typer.Option(min=0, help="Draws the split of datasets that have no published one.")
+        int, typer.Option(min=0, help="Seed of the split, for datasets without a published split.")
     ] = 0,
     random: Annotated[
-        bool, typer.Option("--random", help="Propose by chance, for a comparison.")
+        bool, typer.Option("--random", help="Propose architectures at random, for comparison.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search an architecture of two graph layers with GraphNAS, by validation accuracy."""
+    """Search for an architecture of two graph layers with GraphNAS, by validation accuracy."""
     from dropnode.data import load_dataset
     from dropnode.experiments.architectures import (
         Child,
@@ -58,8 +56,8 @@ def search(
             markup=False,
         )
 
-    look = random_search if random else controlled_search
-    found = look(graph, graph.split, settings, seed, out, on_sample=tell)
+    run = random_search if random else controlled_search
+    found = run(graph, graph.split, settings, seed, out, on_sample=tell)
     if as_json:
         result = {
             "dataset": dataset,
@@ -72,7 +70,7 @@ def search(
         print(json.dumps(result))
         return
     print(f"best of {len(found.children)} architectures: {found.best.architecture}")
-    print(f"validation {100 * found.best.val_accuracy:.1f} %; all are in {out}")
+    print(f"validation {100 * found.best.val_accuracy:.1f} %; all of them are in {out}")
     print(
         f"train it: dropnode train {dataset} --method graphnas "
         f"--set architecture={found.best.architecture}"

@@ -12,43 +12,43 @@ from pathlib import Path
 from typing import Any
 
 
-def behave(shared: Any, trial: str) -> tuple[str, int]:
-    """Do what the trial says, good or bad."""
-    if trial == "raise":
-        raise ValueError("this trial is wrong")
-    if trial == "kill":
+def behave(shared: Any, item: str) -> tuple[str, int]:
+    """Do what the item says, good or bad."""
+    if item == "raise":
+        raise ValueError("this item is wrong")
+    if item == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if trial == "crash":
+    if item == "crash":
         ctypes.string_at(0)
-    if trial == "exit":
+    if item == "exit":
         sys.exit(3)
-    if trial == "large":
+    if item == "large":
         return "x" * 5_000_000, os.getpid()
-    if trial == "unpicklable":
-        trial = lambda: None  # type: ignore[assignment]  # noqa: E731
-    return trial, os.getpid()
+    if item == "unpicklable":
+        item = lambda: None  # type: ignore[assignment]  # noqa: E731
+    return item, os.getpid()
 
 
-def meet(shared: Path, trial: str) -> bool:
-    """Return whether another trial was there at the same time."""
-    (shared / trial).touch()
+def meet(shared: Path, item: str) -> bool:
+    """Return whether another item was there at the same time."""
+    (shared / item).touch()
     deadline = time.monotonic() + 30
     while len(list(shared.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     return len(list(shared.iterdir())) >= 2
 
 
-def environment(shared: Any, trial: str) -> str | None:
-    return os.environ.get(trial)
+def environment(shared: Any, item: str) -> str | None:
+    return os.environ.get(item)
 
 
-def torch_threads(shared: Any, trial: Any) -> int:
+def torch_threads(shared: Any, item: Any) -> int:
     import torch
 
     return torch.get_num_threads()
 
 
-def examine(graph: Any, trial: Any) -> tuple[str, list[bool], list[bool]]:
+def examine(graph: Any, item: Any) -> tuple[str, list[bool], list[bool]]:
     """Return a graph's fingerprint, and of its arrays whether files hold them and may change."""
     import mmap
 
@@ -75,17 +75,17 @@ class Cycle:
         self.itself = self
 
 
-def leave_a_cycle(shared: Any, trial: Any) -> bool:
-    """Return whether what an earlier trial left is still in memory."""
+def leave_a_cycle(shared: Any, item: Any) -> bool:
+    """Return whether what an earlier item left is still in memory."""
     lingers = Cycle.latest is not None and Cycle.latest() is not None
     Cycle.latest = weakref.ref(Cycle())
     return lingers
 
 
-def linger(shared: Path, trial: str) -> None:
+def linger(shared: Path, item: str) -> None:
     """Compute for ever, after leaving the process id in a file."""
-    unfinished = shared / f".{trial}"
+    unfinished = shared / f".{item}"
     unfinished.write_text(str(os.getpid()))
-    unfinished.rename(shared / trial)
+    unfinished.rename(shared / item)
     while True:
         sum(range(1000))

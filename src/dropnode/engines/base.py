@@ -1,0 +1,67 @@
+"""What both engines share: the failure of an item, the number of workers, and their environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dropnode.errors import ConfigError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+}
+"""Variables that limit numerical libraries to one thread, read when a library is loaded."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Stands in for the result of an item that has none, and says why."""
+
+    error: str
+
+
+def cores() -> int:
+    """Return how many cores this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def usable_jobs(asked: int | None, items: int) -> int:
+    """Return how many items to run at a time: at most ``asked``, the items and the cores."""
+    return min(items if asked is None else asked, items, cores())
+
+
+def check_jobs(jobs: int) -> None:
+    """Raise :class:`ConfigError` unless there is at least one worker."""
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}; expected a whole number of at least 1")
+
+
+def late(timeout: float | None) -> Failure:
+    """Return the failure of an item that was ended after ``timeout`` seconds."""
+    return Failure(f"no result within {timeout:g} seconds; it was ended")
+
+
+@contextmanager
+def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the duration of a ``with`` block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

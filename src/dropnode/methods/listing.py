@@ -1,0 +1,93 @@
+"""What there is to choose from: every method and every preset, with one line about each.
+
+The list of methods imports none of them, so that a person who asks for it need not wait for torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from dropnode.errors import ConfigError
+
+TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "grand": "GRAND: random propagation with DropNode, and consistency of the views",
+        "grand-dropout": "GRAND with dropout of feature entries instead of DropNode",
+        "grand-dropedge": "GRAND with DropEdge instead of DropNode",
+        "grand-gcn": "GRAND with a graph-convolution head instead of a perceptron",
+        "grand-gat": "GRAND with a graph-attention head instead of a perceptron",
+        "grand-no-cr": "GRAND without consistency regularisation",
+        "grand-no-mdn": "GRAND with one view per epoch instead of several",
+        "grand-no-sharpening": "GRAND without sharpening of the averaged prediction",
+        "grand-no-cr-dn": "GRAND without consistency regularisation and without DropNode",
+        "gcn": "GCN: graph convolutional network",
+        "gat": "GAT: graph attention network",
+        "appnp": "APPNP: approximate personalised propagation of neural predictions",
+        "graphunet": "Graph U-Net: pooling to fewer and fewer nodes, and back",
+        "sgc": "SGC: simple graph convolution",
+        "mixhop": "MixHop: several powers of the adjacency matrix side by side",
+        "gmnn": "GMNN: graph Markov neural network",
+        "graphnas": "GraphNAS: an architecture found by a search",
+        "graphsage": "GraphSAGE: sampled neighbours, aggregated",
+        "fastgcn": "FastGCN: graph convolutions on sampled nodes",
+        "vbat": "VBAT: a GCN with batch virtual adversarial training",
+        "g3nn": "G³NN: a generative model of labels and edges",
+        "graphmix": "GraphMix: a GCN and a perceptron with shared weights, trained by mixup",
+        "dropedge": "DropEdge: a GCN that drops random edges in every epoch",
+        "label-propagation": "Label propagation: labels spread along the edges; no features",
+        "mlp": "MLP: a perceptron on a node's own features; no edges",
+        "logistic": "Logistic regression on features averaged over the neighbourhood",
+    }
+)
+"""One line about every method, in the order of ``dropnode.methods.table.METHODS``."""
+
+PRESET_TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "paper": "the settings and the mathematics of the paper's text",
+        "official": "the settings that the method's authors chose for the dataset",
+        "tuned": "official, with the settings that validation chose otherwise",
+        "fast": "official, with dropout and normalisation moved to where they cost less",
+        "default": "for a graph that has no preset of its own",
+    }
+)
+"""One line about every preset."""
+
+
+def list_methods() -> list[dict[str, Any]]:
+    """Return the name and the title of every method."""
+    return [{"name": name, "title": title} for name, title in TITLES.items()]
+
+
+def list_presets(datasets: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return every preset of GRAND and of each baseline, and the datasets that it exists for.
+
+    ``datasets`` is None where a preset is for any graph.
+    """
+    from dropnode.methods.baselines import BASELINES, OFFICIAL
+    from dropnode.methods.grand.config import DEFAULT, preset_names
+
+    families = {"grand": preset_names(), **{name: [OFFICIAL, DEFAULT] for name in BASELINES}}
+    return [
+        {
+            "method": method,
+            "name": name,
+            "title": PRESET_TITLES[name],
+            "datasets": None
+            if name == DEFAULT
+            else [dataset for dataset in datasets if _exists(method, dataset, name)],
+        }
+        for method, names in families.items()
+        for name in names
+    ]
+
+
+def _exists(method: str, dataset: str, preset: str) -> bool:
+    from dropnode.methods.table import configuration
+
+    try:
+        configuration(method, dataset, preset)
+    except ConfigError:
+        return False
+    return True

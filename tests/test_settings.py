@@ -1,0 +1,235 @@
+"""The strict reader: what it takes, and what it says to everything else."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from dropnode.errors import ConfigError
+from dropnode.settings import (
+    Config,
+    check_keys,
+    choice,
+    count,
+    rate,
+    read_changes,
+    read_json,
+    read_record,
+    read_value,
+    read_yaml,
+    share,
+    suggestion,
+)
+
+
+@dataclass(frozen=True)
+class Layer(Config):
+    width: int = count()
+    dropout: float = rate(default=0.0)
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    layers: tuple[Layer, ...]
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    split: Layer | Literal["public"] = "public"
+    limit: int | None = None
+    kind: str = choice("small", "large", default="small")
+    shares: tuple[float, ...] = share(default=())
+    anything: Any = None
+
+
+WHOLE: dict[str, Any] = {
+    "name": "one",
+    "layers": [{"width": 3}, {"width": 4, "dropout": 0.5}],
+    "seeds": {"cora": 2},
+    "split": {"width": 1},
+    "limit": 7,
+    "kind": "large",
+    "shares": [0, 0.5],
+    "anything": [{"x": None}],
+}
+
+
+def test_a_record_is_read_to_its_depth() -> None:
+    read = read_record(Record, WHOLE, "here")
+    assert read == Record(
+        "one",
+        (Layer(3), Layer(4, 0.5)),
+        {"cora": 2},
+        Layer(1),
+        7,
+        "large",
+        (0.0, 0.5),
+        [{"x": None}],
+    )
+    assert all(type(number) is float for number in read.shares)
+    small = read_record(Record, {"name": "two", "layers": [Layer(3)]}, "here")
+    assert (small.seeds, small.split, small.limit, small.shares) == ({}, "public", None, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nmae": 1}, "unknown key 'nmae' in here; did you mean 'name'?"),
+        ({"name": None}, "here.name = None; expected a word"),
+        ({"layers": 3}, "here.layers = 3; expected a list, each the keys width, dropout"),
+        (
+            {"layers": []},
+            "here.layers = (); expected a list, each the keys width, dropout, at least one",
+        ),
+        ({"layers": [{}]}, "here.layers[0] lacks width; give every key without a default"),
+        (
+            {"layers": [{"width": 1}, {"widht": 1}]},
+            "unknown key 'widht' in here.layers[1]; did you mean 'width'?",
+        ),
+        (
+            {"layers": [{"width": 0}]},
+            "here.layers[0].width = 0; expected a whole number of at least 1",
+        ),
+        ({"seeds": [1]}, "here.seeds = [1]; expected keys and values"),
+        ({"seeds": {"cora": "2"}}, "here.seeds.cora = '2'; expected a whole number"),
+        ({"seeds": {4: 2}}, "a key of here.seeds = 4; expected a word"),
+        (
+            {"split": "publik"},
+            "here.split = 'publik'; expected the keys width, dropout or 'public'",
+        ),
+        ({"split": {"width": True}}, "here.split.width = True; expected a whole number"),
+        ({"limit": 2.5}, "here.limit = 2.5; expected a whole number or nothing"),
+        ({"kind": "tiny"}, "here.kind = 'tiny'; expected one of small, large"),
+        ({"shares": [0.5, 1.5]}, "here.shares = (0.5, 1.5); expected from 0 to 1"),
+        ({"shares": [0.5, float("nan")]}, "here.shares[1] = nan; expected a number"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_record(Record, WHOLE | change, "here")
+    assert str(caught.value) == message
+
+
+def test_every_missing_key_is_named() -> None:
+    with pytest.raises(ConfigError, match="here lacks name, layers; give every key"):
+        read_record(Record, {"limit": 3}, "here")
+    with pytest.raises(ConfigError, match=r"here = \[\]; expected the keys name, layers, seeds"):
+        read_record(Record, [], "here")
+
+
+SETTINGS = """
+from dataclasses import dataclass
+from dropnode.settings import Config, count
+
+@dataclass(frozen=True)
+class Settings(Config):
+    hidden: int
+    order: int | None = count(default=None)
+    widths: tuple[int, ...] = (1, 2)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
+def test_annotations_may_be_types_or_text(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = types.ModuleType("made")
+    monkeypatch.setitem(sys.modules, "made", made)
+    exec(compile(first + SETTINGS, "made", "exec", dont_inherit=True), made.__dict__)
+    assert made.Settings(3).as_dict() == {"hidden": 3, "order": None, "widths": [1, 2]}
+    assert made.Settings(3, np.int64(4)).identity() == {"hidden": 3, "order": 4}
+    with pytest.raises(ConfigError, match="order = 0; expected a whole number of at least 1"):
+        made.Settings(3, order=0)
+    with pytest.raises(ConfigError, match="order = 'x'; expected a whole number or nothing"):
+        made.Settings(3, order="x")
+    with pytest.raises(ConfigError, match="widths = 'x'; expected a list of whole numbers"):
+        made.Settings(3, widths="x")
+
+
+def test_a_single_value_can_be_read() -> None:
+    assert read_value(list[str], ("a",), "names") == ["a"]
+    assert read_value(dict[str, float], {"a": 1}, "figures") == {"a": 1.0}
+    with pytest.raises(ConfigError, match="seeds = True; expected a whole number"):
+        read_value(int, True, "seeds", count())
+
+
+def test_keys_can_be_checked_alone() -> None:
+    check_keys({"a": 1}, ["a"], ["b"], "a row")
+    with pytest.raises(ConfigError, match="unknown key 'c' in a row; expected one of a, b"):
+        check_keys({"a": 1, "c": 1}, ["a"], ["b"], "a row")
+    with pytest.raises(ConfigError, match="a row lacks a"):
+        check_keys({"b": 1}, ["a"], ["b"], "a row")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "'a' is given twice"),
+        ("a: {x: 1, x: 2}\n", "'x' is given twice"),
+        ("a: [1\n", "not YAML"),
+    ],
+)
+def test_yaml_that_is_wrong_is_an_error(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        read_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b'{"a": 1, "b": {"x": 1, "x": 2}}', "'x' is given twice"),
+        (b'{"a": NaN}', "NaN is no number of JSON"),
+        (b'{"a": 1', "is not JSON"),
+        (b'{"a": "\xff"}', "is not JSON"),
+    ],
+)
+def test_json_that_is_wrong_is_an_error(tmp_path: Path, text: bytes, told: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(text)
+    with pytest.raises(ConfigError, match=told) as caught:
+        read_json(path)
+    assert str(path) in str(caught.value)
+
+
+def test_json_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"α": [1, 2.5, null]}', encoding="utf-8")
+    assert read_json(tmp_path / "a.json") == {"α": [1, 2.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4", 4),
+        ("-1", -1),
+        ("1e-3", 0.001),
+        ("True", True),
+        ("false", False),
+        ("4, 0,5", [4, 0, 5]),
+        ("4,x", "4,x"),
+        ("gat", "gat"),
+        ("a=b", "a=b"),
+        ("", ""),
+    ],
+)
+def test_a_setting_of_the_command_line_is_read(text: str, value: Any) -> None:
+    changes = read_changes(["other=1", f" key = {text} "])
+    assert changes == {"other": 1, "key": value}
+    assert type(changes["key"]) is type(value)
+
+
+@pytest.mark.parametrize("pair", ["key", "=3", "", " =1"])
+def test_a_setting_without_a_key_or_a_sign_is_an_error(pair: str) -> None:
+    with pytest.raises(ConfigError, match="expected KEY=VALUE"):
+        read_changes([pair])
+
+
+def test_the_last_setting_of_a_key_counts() -> None:
+    assert read_changes(["order=2", "head=gat", "order=3"]) == {"order": 3, "head": "gat"}
+
+
+def test_a_suggestion_does_not_mind_capitals() -> None:
+    assert suggestion("CORA", ["cora", "pubmed"]) == "; did you mean 'cora'?"
+    assert suggestion("x", iter(["cora", "pubmed"])) == "; expected one of cora, pubmed"
