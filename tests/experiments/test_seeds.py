@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from dropnode.engines.local import cores
 from dropnode.errors import ConfigError
 from dropnode.experiments.run import Request
 from dropnode.experiments.seeds import run_seeds
-from dropnode.experiments.statistics import summarise
+from dropnode.experiments.statistics import Summary, summarise
 from dropnode.files import write_json
 from dropnode.training.progress import SeedsBar
 
@@ -93,7 +93,9 @@ def test_one_json_object_sums_the_seeds_up(one_by_one: Called) -> None:
     assert (summary["jobs"], summary["n"], summary["failed"]) == (1, 3, [])
     accuracies = [run["test_accuracy"] for run in summary["runs"]]
     assert len(set(accuracies)) == 3, "seeds that make no difference"
-    assert {key: summary[key] for key in ("mean", "std", "ci95", "n")} == summarise(accuracies)
+    assert {key: summary[key] for key in ("mean", "std", "ci95", "n")} == asdict(
+        summarise(accuracies)
+    )
     assert json.loads((one_by_one.out / "seeds.json").read_text()) == summary
     assert [line.split("  ")[1] for line in one_by_one.told] == [f"{k}/3 seeds" for k in (1, 2, 3)]
 
@@ -206,15 +208,15 @@ def test_the_interval_is_students(correct: list[int]) -> None:
     summary = summarise(values)
     mean, half = scipy.stats.tmean(values), scipy.stats.sem(values)
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=mean, scale=half)
-    assert summary["mean"] == pytest.approx(mean)
-    assert summary["std"] == pytest.approx(scipy.stats.tstd(values))
-    assert summary["ci95"] == pytest.approx((high - low) / 2)
-    assert summary["n"] == len(values)
+    assert summary.mean == pytest.approx(mean)
+    assert summary.std == pytest.approx(scipy.stats.tstd(values))
+    assert summary.ci95 == pytest.approx((high - low) / 2)
+    assert summary.n == len(values)
 
 
 def test_too_few_seeds_have_no_spread() -> None:
-    assert summarise([]) == {"mean": None, "std": None, "ci95": None, "n": 0}
-    assert summarise([0.75]) == {"mean": 0.75, "std": None, "ci95": None, "n": 1}
+    assert summarise([]) == Summary(mean=None, std=None, ci95=None, n=0)
+    assert summarise([0.75]) == Summary(mean=0.75, std=None, ci95=None, n=1)
 
 
 def result(seed: int, accuracy: float | None, seconds: float = 60.0) -> dict[str, Any]:
@@ -232,7 +234,7 @@ def table(accuracies: Sequence[float | None]) -> str:
     known = summarise([accuracy for accuracy in accuracies if accuracy is not None])
     names = {"dataset": "cora", "method": "grand", "preset": "official", "split": "public"}
     shown = io.StringIO()
-    print_seeds(names | known | {"runs": runs}, None, Console(file=shown, width=80))
+    print_seeds(names | asdict(known) | {"runs": runs}, None, Console(file=shown, width=80))
     return shown.getvalue()
 
 

@@ -27,8 +27,8 @@ class Cell:
     trials: tuple[Trial, ...]
 
 
-class Watcher(Protocol):
-    """Told how an experiment goes on."""
+class TrialObserver(Protocol):
+    """Receives the plan of an experiment, and every trial as it ends."""
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
         """Look at what is to be done, and at what had ended before, by the trial's id."""
@@ -87,7 +87,7 @@ def run_cells(
     engine: Engine,
     *,
     retry: bool = False,
-    watchers: Sequence[Watcher] = (),
+    observers: Sequence[TrialObserver] = (),
 ) -> None:
     """Run what the store lacks of some cells, and store each trial as it ends.
 
@@ -98,16 +98,16 @@ def run_cells(
         for record in store.records()
         if record.status == "done" or not retry
     }
-    for watcher in watchers:
-        watcher.on_plan(cells, ended)
+    for observer in observers:
+        observer.on_plan(cells, ended)
     waiting = [trial for trial in in_turn(cells) if trial.id not in ended]
     with closing(engine(waiting, data)) as outcomes:
         for trial, outcome in outcomes:
             record = Record.of(trial, outcome)
             history = None if isinstance(outcome, Failure) else outcome.history
             store.add([(record, history)])
-            for watcher in watchers:
-                watcher.on_end(record)
+            for observer in observers:
+                observer.on_end(record)
 
 
 def in_turn(cells: Iterable[Cell]) -> Iterator[Trial]:

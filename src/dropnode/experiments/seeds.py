@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,11 +109,12 @@ def run_seeds(
     except KeyboardInterrupt:
         failed |= {seed: INTERRUPTED for seed in seeds if seed not in results | failed}
     runs = [results[seed] for seed in seeds if seed in results]
+    accuracies = [line["test_accuracy"] for line in runs if line["test_accuracy"] is not None]
     summary = {
         **{key: story[key] for key in ("dataset", "method", "preset", "split")},
         "seeds": list(seeds),
         "jobs": jobs,
-        **summarise([line["test_accuracy"] for line in runs if line["test_accuracy"] is not None]),
+        **asdict(summarise(accuracies)),
         "runs": runs,
         "failed": [{"seed": seed, "error": failed[seed]} for seed in seeds if seed in failed],
         "seconds": time.monotonic() - started,

@@ -83,6 +83,7 @@ class Spec:
     claims: tuple[Claim, ...]
     search: Search | None
     text: str = field(repr=False)
+    measures: tuple[str, ...] = ()
 
     def only(
         self,
