@@ -122,7 +122,7 @@ def test_a_seed_that_fails_stops_no_other_and_is_told(side_by_side: Called) -> N
     [failure] = side_by_side.summary["failed"]
     assert failure["seed"] == 6
     [line] = [line for line in side_by_side.told if line.startswith("dropnode: ")]
-    assert line == f"grand: seed 6: {failure['error']}"
+    assert line == f"dropnode: seed 6: {failure['error']}"
     assert line.startswith("grand: seed 6: CheckpointError: ")
     assert "seed-6/checkpoint.safetensors" in line
     assert json.loads((side_by_side.out / "seeds.json").read_text()) == side_by_side.summary

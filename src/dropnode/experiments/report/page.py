@@ -54,6 +54,12 @@ class Section:
         """Return the label of a method in this dataset's rows."""
         return next((one.label for one in self.rows if one.row.method == method), method)
 
+    @property
+    def main(self) -> Evidence:
+        """The row whose matrices are drawn: the reference of the comparisons, or else the first."""
+        reference = self.comparisons[0].first if self.comparisons else None
+        return next((one for one in self.rows if one.row.method == reference), self.rows[0])
+
 
 def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> str:
     """Return the page; its figures are added to the gallery."""
@@ -148,10 +154,10 @@ def _show_seeds(section: Section, gallery: Gallery) -> None:
 
 
 def _show_matrix(section: Section, gallery: Gallery, name: str) -> None:
-    dataset, evidence = section.dataset, section.rows[0]
+    dataset, evidence = section.dataset, section.main
     title = measures.MEASURES[name].title
     matrices = evidence.drawn.get(name, [])
-    _note_lacking(section, evidence, name, title, len(matrices))
+    _note_lacking(section, [evidence], name, title)
     if not matrices:
         return
     counts = np.sum(matrices, axis=0)
@@ -178,10 +184,10 @@ def _show_matrix(section: Section, gallery: Gallery, name: str) -> None:
 
 
 def _show_reliability(section: Section, gallery: Gallery, name: str) -> None:
-    dataset, evidence = section.dataset.name, section.rows[0]
+    dataset, evidence = section.dataset.name, section.main
     title = "reliability diagram" if name in EXPECTED else measures.MEASURES[name].title
     diagrams = evidence.drawn.get(name, [])
-    _note_lacking(section, evidence, name, title, len(diagrams))
+    _note_lacking(section, [evidence], name, title)
     if not diagrams:
         return
     errors = [100 * one.error for one in diagrams]
@@ -208,8 +214,7 @@ def _show_reliability(section: Section, gallery: Gallery, name: str) -> None:
 def _show_measured_curves(section: Section, gallery: Gallery, name: str) -> None:
     dataset, title = section.dataset.name, measures.MEASURES[name].title
     shown = [one for one in section.rows if name in one.drawn]
-    for one in section.rows:
-        _note_lacking(section, one, name, title, len(one.drawn.get(name, [])))
+    _note_lacking(section, section.rows, name, title)
     labels = ", ".join(one.label for one in shown)
     drawn = gallery.add(
         f"{dataset}-{name}",
@@ -229,8 +234,7 @@ _SHOW: Mapping[str, Callable[[Section, Gallery, str], None]] = {
 
 def _show_training(section: Section, gallery: Gallery) -> None:
     name = section.dataset.name
-    for one in section.rows:
-        _note_lacking(section, one, HISTORY, "training curve", len(one.curves))
+    _note_lacking(section, section.rows, HISTORY, "training curve")
     shown = [one for one in section.rows if one.curves]
     if not shown:
         return
@@ -264,15 +268,27 @@ def _illustrate_stage(stage: Stage, gallery: Gallery) -> Markup | None:
     )
 
 
-def _note_lacking(section: Section, evidence: Evidence, key: str, what: str, there: int) -> None:
-    """Note which trials lack something to draw, and whether the figure is missing for it."""
-    lacking = evidence.lacking.get(key, [])
-    if not there:
-        why = "its trials were stored without it" if lacking else "no trial is done"
-        section.notes.append((f"No {what} of {evidence.label}: {why}.", lacking))
-    elif lacking:
-        told = f"{evidence.label}: {_seeds(len(lacking))} without a {what}."
-        section.notes.append((told, lacking))
+def _note_lacking(section: Section, rows: Sequence[Evidence], key: str, what: str) -> None:
+    """Note which methods have no such figure, and which of their trials lack it."""
+    without = [one for one in rows if not (one.curves if key == HISTORY else one.drawn.get(key))]
+    stored = [one for one in without if one.lacking.get(key)]
+    for group, why in (
+        (stored, f"{'its' if len(stored) == 1 else 'their'} trials were stored without it"),
+        ([one for one in without if one not in stored], "no trial is done"),
+    ):
+        if group:
+            labels = ", ".join(one.label for one in group)
+            trials = [
+                f"{one.label} {trial}" if len(group) > 1 else trial
+                for one in group
+                for trial in one.lacking.get(key, [])
+            ]
+            section.notes.append((f"No {what} of {labels}: {why}.", trials))
+    for one in rows:
+        if one not in without and one.lacking.get(key):
+            lacking = one.lacking[key]
+            note = f"{one.label}: {_seeds(len(lacking))} without a {what}."
+            section.notes.append((note, lacking))
 
 
 def _sentence(title: str) -> str:
