@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import json
 import sys
 from contextlib import closing
@@ -32,7 +33,7 @@ from dropnode.methods.grand.config import preset
 SEEDS = range(20)
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "studies/results/naive.jsonl"
-EXACT = ROOT / "results/presets/trials.csv"
+EXACT = ROOT / "results/presets/trials.csv.gz"
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def main() -> None:
     if not options.table:
         run_missing(options.jobs)
     naive = {line["seed"]: 100 * line["test_accuracy"] for line in read()}
-    with EXACT.open(encoding="utf-8", newline="") as file:
+    with gzip.open(EXACT, "rt", encoding="utf-8", newline="") as file:
         exact = {
             int(row["seed"]): 100 * float(row["test_accuracy"])
             for row in csv.DictReader(file)
@@ -53,11 +54,11 @@ def main() -> None:
         }
     for name, scores in (("naive", naive), ("exact", exact)):
         told = summarise(list(scores.values()))
-        print(f"{name}: {told['mean']:.2f} ± {told['std']:.2f} ({told['n']} seeds)")
+        print(f"{name}: {told.mean:.2f} ± {told.std:.2f} ({told.n} seeds)")
     found = compare(dict(exact), dict(naive))
     print(
-        f"exact minus naive: {found['difference']:+.2f}, 95 % interval {found['low']:+.2f} to "
-        f"{found['high']:+.2f}, Welch p {found['welch_p']:.2g}"
+        f"exact minus naive: {found.difference:+.2f}, 95 % interval {found.low:+.2f} to "
+        f"{found.high:+.2f}, Welch p {found.welch_p:.2g}"
     )
 
 

@@ -140,7 +140,7 @@ def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_newcomer_gets_tables_and_a_report(kept: Kept) -> None:
     called, out = kept.called, kept.out
     assert called.code == 0, called.told
-    assert called.told[0] == "tiny: 0 of 8 trials are there"
+    assert called.told[0] == "tiny: 0 of 8 trials are stored"
     told = re.compile(r"\[\d/8\] (sbm|digits) grand(-no-cr)? seed [01]: \d+\.\d % ")
     assert all(told.match(line) for line in called.told[1:])
     assert len(called.told) == 9
@@ -151,7 +151,7 @@ def test_a_newcomer_gets_tables_and_a_report(kept: Kept) -> None:
     tables = {f"results.{ending}" for ending in ("json", "csv", "md", "tex")}
     assert names == {
         "trials.sqlite",
-        "trials.csv",
+        "trials.csv.gz",
         "experiment.json",
         "report.html",
         "figures",
@@ -168,7 +168,7 @@ def test_json_is_one_object_and_a_second_call_runs_nothing(
     monkeypatch.setattr("dropnode.engines.local._Worker", None)
     again = grand("reproduce", kept.spec, "--out", copy, "--json")
     assert again.code == 0, again.told
-    assert again.line == "tiny: 8 of 8 trials are there"
+    assert again.line == "tiny: 8 of 8 trials are stored"
     before = json.loads((kept.out / "results.json").read_text())
     assert again.json["rows"] == before["rows"]
     assert (again.json["interrupted"], again.json["failed"]) == (False, 0)
@@ -178,7 +178,7 @@ def test_a_part_can_be_asked_for_and_more_of_it_later(kept: Kept, copy: Path, qu
     options = ("--datasets", "sbm", "--methods", " grand-no-cr,", "--seeds", "3", "--json")
     called = grand("reproduce", kept.spec, "--out", copy, *options)
     assert called.code == 0, called.told
-    assert called.told[0] == "tiny: 2 of 3 trials are there"
+    assert called.told[0] == "tiny: 2 of 3 trials are stored"
     assert len(called.told) == 2
     [row] = called.json["rows"]
     assert (row["dataset"], row["method"], row["n"]) == ("sbm", "grand-no-cr", 3)
@@ -216,7 +216,7 @@ def test_runs_can_be_filtered(kept: Kept, options: list[str], count: int) -> Non
             assert {trial[key] for trial in trials} <= {options[options.index(f"--{key}") + 1]}
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "json", "csv.gz", "json.gz", "parquet"])
 def test_trials_are_carried_from_folder_to_folder(kept: Kept, tmp_path: Path, ending: str) -> None:
     file, other = tmp_path / f"some.{ending}", tmp_path / "other"
     exported = grand("trials", kept.out, "export", file, "--dataset", "sbm")
@@ -250,11 +250,11 @@ def test_failed_trials_are_told_seen_and_retried(tmp_path: Path, quick: None) ->
     assert shown.code == 0
     assert shown.printed.count("learning_rate") == 2
     again = grand("reproduce", spec, "--out", out)
-    assert (again.code, again.told) == (1, ["diverging: 4 of 4 trials are there", told])
+    assert (again.code, again.told) == (1, ["diverging: 4 of 4 trials are stored", told])
     assert "--retry" in told
     retried = grand("reproduce", spec, "--out", out, "--retry")
     assert retried.code == 1
-    assert retried.told[0] == "diverging: 2 of 4 trials are there"
+    assert retried.told[0] == "diverging: 2 of 4 trials are stored"
     assert sum("failed: " in line for line in retried.told) == 2
 
 
@@ -347,14 +347,14 @@ def test_a_wrong_call_is_one_line_and_exit_2(
 def test_a_second_driver_of_a_folder_is_refused(kept: Kept, copy: Path, command: str) -> None:
     arguments: list[str | Path] = ["reproduce", kept.spec, "--out", copy]
     if command == "import":
-        arguments = ["trials", copy, "import", kept.out / "trials.csv"]
+        arguments = ["trials", copy, "import", kept.out / "trials.csv.gz"]
     with FolderLock(copy):
         called = grand(*arguments)
         assert (called.code, called.printed) == (2, "")
         assert f"another process writes into {copy}" in called.line
         # Looking is no driving.
         assert grand("trials", copy).code == 0
-    assert grand("trials", copy, "import", kept.out / "trials.csv").code == 0
+    assert grand("trials", copy, "import", kept.out / "trials.csv.gz").code == 0
 
 
 def test_a_folder_that_cannot_be_made_is_exit_1(kept: Kept, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import multiprocessing
 import os
@@ -23,7 +24,8 @@ import pytest
 from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError
 from dropnode.experiments import experiment
-from dropnode.experiments.experiment import Part, report, reproduce
+from dropnode.experiments.exchange import export_trials
+from dropnode.experiments.experiment import EXPORT, Part, report
 from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec, parse_spec
@@ -134,6 +136,17 @@ def idle(trials: Sequence[Trial], job: Job) -> Outcomes:
 
 def spec(text: str = ROWS, **changes: Any) -> Spec:
     return replace(parse_spec("tiny", text), **changes)
+
+
+def reproduce(*arguments: Any, **options: Any) -> dict[str, Any]:
+    """Return what ``dropnode reproduce --json`` prints."""
+    return experiment.reproduce(*arguments, **options).as_json()
+
+
+def exported(out: Path) -> list[str]:
+    """Return the lines of a folder's exported trials."""
+    with gzip.open(out / EXPORT, "rt", encoding="utf-8") as file:
+        return file.read().splitlines()
 
 
 def seeds_of(asked: Sequence[Trial]) -> list[tuple[str, int]]:
@@ -257,30 +270,70 @@ def test_another_setting_is_another_trial(tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == 12
 
 
-def test_a_copied_trials_csv_is_gone_on_from(tmp_path: Path) -> None:
-    """What came with a repository: the exported trials, and no store."""
+@pytest.mark.parametrize("name", ["trials.csv.gz", "trials.csv"])
+def test_exported_trials_are_continued_from(tmp_path: Path, name: str) -> None:
+    """A cloned folder has exported trials and no store; older ones are not compressed."""
     there, here = tmp_path / "there", tmp_path / "here"
     begun = reproduce(spec(), there, Engine(lambda trial: (trial.seed / 8, 0.5), presses=4))
     assert begun["interrupted"] is True
     here.mkdir()
-    shutil.copy(there / "trials.csv", here)
+    with Store(there) as store:
+        export_trials(store.records(), here / name)
     engine = Engine()
     results = reproduce(spec(), here, engine)
     assert seeds_of(engine.asked) == [("grand", 2), ("grand-no-cr", 2)]
     assert row(results, "grand")["mean"] == pytest.approx(100 * (0 + 0.125 + 0.5) / 3)
+    assert len(exported(here)) == 1 + 6
     taken = stored(there)
     assert {key: record for key, record in stored(here).items() if key in taken} == taken
 
 
-def test_a_broken_trials_csv_is_told_before_anything_is_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text.replace(b',"grand",', b',"grnad",', 1), "trial 1: the id is .*nothing"),
+        (lambda text: text[: len(text) // 2], "its last line is not complete"),
+    ],
+    ids=["an altered trial", "half a file"],
+)
+def test_damaged_exported_trials_are_an_error_before_anything_is_run(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
     reproduce(spec(), tmp_path / "there", Engine())
     here = tmp_path / "here"
     here.mkdir()
-    content = (tmp_path / "there" / "trials.csv").read_text()
-    (here / "trials.csv").write_text(content.replace(',"grand",', ',"grnad",', 1))
-    with pytest.raises(ConfigError, match=r"trials\.csv, trial 1: the id is .*nothing was import"):
+    content = gzip.decompress((tmp_path / "there" / EXPORT).read_bytes())
+    (here / EXPORT).write_bytes(gzip.compress(damage(content)))
+    with pytest.raises(ConfigError, match=rf"trials\.csv\.gz.*{message}"):
         reproduce(spec(), here, idle)
     assert stored(here) == {}
+
+
+@pytest.mark.parametrize("content", [b"not compressed\n", b"", gzip.compress(b"id\n" * 999)[:-20]])
+def test_a_damaged_compressed_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / EXPORT).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"trials\.csv\.gz cannot be read \("):
+        reproduce(spec(), tmp_path, idle)
+
+
+def test_the_same_trials_are_exported_to_the_same_bytes(tmp_path: Path) -> None:
+    reproduce(spec(), tmp_path, in_this_process)
+    before = (tmp_path / EXPORT).read_bytes()
+    (tmp_path / EXPORT).unlink()
+    reproduce(spec(), tmp_path, idle)
+    assert (tmp_path / EXPORT).read_bytes() == before
+    assert before[4:8] == bytes(4), "the time of writing is part of the file"
+
+
+def test_report_works_from_exported_trials_alone(tmp_path: Path) -> None:
+    """In a clone of the repository there is no store; the results must not be lost."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    results = reproduce(spec(), there, Engine(lambda trial: (trial.seed / 8, 0.5)))
+    here.mkdir()
+    for name in (EXPORT, "experiment.json"):
+        shutil.copy(there / name, here)
+    report(here)
+    assert json.loads((here / "results.json").read_text())["rows"] == results["rows"]
 
 
 @pytest.mark.parametrize(
@@ -307,7 +360,7 @@ def test_ctrl_c_sums_up_what_is_done_and_the_same_call_goes_on(tmp_path: Path) -
     assert (results["interrupted"], results["failed"], results["missing"]) == (True, 0, 3)
     assert [(found["n"], found["asked"]) for found in results["rows"]] == [(2, 3), (1, 3)]
     assert json.loads((tmp_path / "results.json").read_text())["rows"] == results["rows"]
-    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + 3
+    assert len(exported(tmp_path)) == 1 + 3
     engine = Engine()
     whole = reproduce(spec(), tmp_path, engine)
     assert len(engine.asked) == 3
@@ -323,7 +376,7 @@ def test_an_engine_that_breaks_keeps_what_is_done(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="the cluster is gone"):
         reproduce(spec(), tmp_path, breaks)
     assert len(stored(tmp_path)) == 1
-    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + 1
+    assert len(exported(tmp_path)) == 1 + 1
     engine = Engine()
     reproduce(spec(), tmp_path, engine)
     assert len(engine.asked) == 5

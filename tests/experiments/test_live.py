@@ -86,7 +86,7 @@ def test_a_log_gets_a_line_a_trial(log: Watched) -> None:
         table.on_end(done(other.trials[0], 0.8))
         table.on_end(done(ours.trials[1], 0.855))
     assert log.lines == [
-        "mine: 0 of 4 trials are there",
+        "mine: 0 of 4 trials are stored",
         "[1/4] cora grand seed 0: 85.0 % 85.00 (1/3), about 3:00 left",
         "[2/4] cora grand seed 2: 86.0 % 85.50 ± 0.71 (2/3), about 2:00 left",
         "[3/4] cora grand-gcn seed 0: 80.0 % 80.00 (1/1), about 1:00 left",
@@ -130,7 +130,7 @@ def test_stored_trials_count_from_the_start(log: Watched) -> None:
     log.table.on_plan([ours], before)
     log.table.on_end(done(ours.trials[2], 0.87))
     assert log.lines == [
-        "mine: 2 of 4 trials are there",
+        "mine: 2 of 4 trials are stored",
         "[3/4] cora grand seed 2: 87.0 % 86.00 ± 1.41 (2/4, 1 failed), about 1:00 left",
     ]
 
@@ -285,7 +285,7 @@ def test_a_second_stage_begins_anew(log: Watched) -> None:
     log.table.on_plan([second], stored(record))
     log.table.on_end(done(second.trials[0], 0.7))
     assert log.lines[2:] == [
-        "mine: 0 of 2 trials are there",
+        "mine: 0 of 2 trials are stored",
         "[1/2] cora hidden=16 seed 0: 70.0 % 70.00 (1/2), about 1:00 left",
     ]
 
@@ -311,13 +311,13 @@ def test_the_runner_tells_it_everything(log: Watched, tmp_path: Path) -> None:
         retried = Watched(terminal=False)
         run_cells([ours], store, nothing, engine, retry=True, observers=[retried.table])
     assert log.lines == [
-        "mine: 0 of 3 trials are there",
+        "mine: 0 of 3 trials are stored",
         "[1/3] cora grand seed 0: 80.0 % 80.00 (1/3), about 2:00 left",
         "[2/3] cora grand seed 1: failed: the worker was killed, about 1:00 left",
         "[3/3] cora grand seed 2: 82.0 % 81.00 ± 1.41 (2/3, 1 failed)",
     ]
-    assert again.lines == ["mine: 3 of 3 trials are there"]
+    assert again.lines == ["mine: 3 of 3 trials are stored"]
     assert retried.lines == [
-        "mine: 2 of 3 trials are there",
+        "mine: 2 of 3 trials are stored",
         "[3/3] cora grand seed 1: failed: the worker was killed",
     ]

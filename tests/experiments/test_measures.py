@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dropnode.engines.local import Failure
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.experiment import reproduce
@@ -77,7 +77,7 @@ def test_a_trial_that_lacks_a_measure_is_run_again_and_completed(
     for old, new in zip(before, after, strict=True):
         assert new.metrics.pop("loss_gap") is not None
         assert (new.metrics, new.seconds, new.finished) == (old.metrics, old.seconds, old.finished)
-    assert (results["failed"], results["missing"]) == (0, 0)
+    assert (results.failed, results.missing) == (0, 0)
     reproduce(asked, tmp_path, third)
     assert third.ran == []
 
@@ -97,7 +97,7 @@ def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, thread
 
     results = reproduce(asked, tmp_path, Counting(val_loss=0.01), observers=[Listener()])
     assert records(tmp_path) == before
-    assert results["missing"] == 2
+    assert results.missing == 2
     assert [record.status for record in told] == ["failed", "failed"]
     assert "its val_loss is" in told[0].error
     assert "new folder" in told[0].error
@@ -149,10 +149,10 @@ def test_a_setting_left_to_validation_is_the_one_that_validates_best(
             key = config["order"], config["hidden"]
             means.setdefault(key, []).append(record.metrics["val_accuracy"])
     best = max(means, key=lambda key: sum(means[key]))
-    [row] = [row for row in results["rows"] if row["method"] == "grand"]
-    assert (row["config"]["order"], row["config"]["hidden"]) == best
-    assert row["n"] == 2
-    assert [row["method"] for row in results["rows"]] == ["grand", "mlp"]
+    row, _ = results.results.rows
+    assert (row.config["order"], row.config["hidden"]) == best
+    assert row.accuracy.n == 2
+    assert [row.method for row in results.results.rows] == ["grand", "mlp"]
 
 
 def test_what_cannot_be_chosen_from_is_an_error() -> None:

@@ -29,7 +29,7 @@ from dropnode.experiments.run import Request, load, prepare
 from dropnode.experiments.run_folder import RunResult
 from dropnode.experiments.seeds import SeedsResult, run_seeds
 from dropnode.experiments.seeds_bar import SeedsBar
-from dropnode.experiments.statistics import summarise
+from dropnode.experiments.statistics import Summary, summarise
 from dropnode.files import write_json
 
 QUICK = {"max_epochs": 5, "hidden": 16}
@@ -94,7 +94,9 @@ def test_one_json_object_sums_the_seeds_up(one_by_one: Called) -> None:
     assert (summary["jobs"], summary["n"], summary["failed"]) == (1, 3, [])
     accuracies = [run["test_accuracy"] for run in summary["runs"]]
     assert len(set(accuracies)) == 3, "seeds that make no difference"
-    assert {key: summary[key] for key in ("mean", "std", "ci95", "n")} == summarise(accuracies)
+    assert {key: summary[key] for key in ("mean", "std", "ci95", "n")} == asdict(
+        summarise(accuracies)
+    )
     assert json.loads((one_by_one.out / "seeds.json").read_text()) == summary
     assert [line.split("  ")[1] for line in one_by_one.told] == [f"{k}/3 seeds" for k in (1, 2, 3)]
 
@@ -207,15 +209,15 @@ def test_the_interval_is_students(correct: list[int]) -> None:
     summary = summarise(values)
     mean, half = scipy.stats.tmean(values), scipy.stats.sem(values)
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=mean, scale=half)
-    assert summary["mean"] == pytest.approx(mean)
-    assert summary["std"] == pytest.approx(scipy.stats.tstd(values))
-    assert summary["ci95"] == pytest.approx((high - low) / 2)
-    assert summary["n"] == len(values)
+    assert summary.mean == pytest.approx(mean)
+    assert summary.std == pytest.approx(scipy.stats.tstd(values))
+    assert summary.ci95 == pytest.approx((high - low) / 2)
+    assert summary.n == len(values)
 
 
 def test_too_few_seeds_have_no_spread() -> None:
-    assert summarise([]) == {"mean": None, "std": None, "ci95": None, "n": 0}
-    assert summarise([0.75]) == {"mean": 0.75, "std": None, "ci95": None, "n": 1}
+    assert summarise([]) == Summary(mean=None, std=None, ci95=None, n=0)
+    assert summarise([0.75]) == Summary(mean=0.75, std=None, ci95=None, n=1)
 
 
 def result(seed: int, accuracy: float | None, seconds: float = 60.0) -> RunResult:
@@ -247,7 +249,7 @@ def result(seed: int, accuracy: float | None, seconds: float = 60.0) -> RunResul
 
 def table(accuracies: Sequence[float | None]) -> str:
     runs = [result(seed, accuracy) for seed, accuracy in enumerate(accuracies)]
-    known: Any = summarise([accuracy for accuracy in accuracies if accuracy is not None])
+    known = summarise([accuracy for accuracy in accuracies if accuracy is not None])
     summary = SeedsResult(
         dataset="cora",
         method="grand",
@@ -255,7 +257,7 @@ def table(accuracies: Sequence[float | None]) -> str:
         split="public",
         seeds=list(range(len(runs))),
         jobs=1,
-        **known,
+        **asdict(known),
         runs=runs,
         failed=[],
         seconds=60.0,

@@ -8,6 +8,7 @@ import math
 import statistics
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -93,22 +94,22 @@ def test_holm_of_an_example_by_hand() -> None:
 def test_welch_of_an_example_by_hand() -> None:
     """Variances 2.5 and 10 of five each: a standard error of √2.5, with 6.25/1.0625 degrees."""
     compared = compare(by_seed([1, 2, 3, 4, 5]), by_seed([2, 4, 6, 8, 10]))
-    assert compared["difference"] == -3
+    assert compared.difference == -3
     degrees, error = 6.25 / 1.0625, math.sqrt(2.5)
     half = scipy.stats.t.ppf(0.975, degrees) * error
-    assert compared["low"] == pytest.approx(-3 - half)
-    assert compared["high"] == pytest.approx(-3 + half)
-    assert compared["welch_p"] == pytest.approx(2 * scipy.stats.t.sf(3 / error, degrees))
-    assert compared["welch_p"] == pytest.approx(0.1075, abs=5e-5)
-    assert (compared["n_first"], compared["n_second"]) == (5, 5)
-    assert compared["wilcoxon_p"] is None, "five pairs cannot be enough"
+    assert compared.low == pytest.approx(-3 - half)
+    assert compared.high == pytest.approx(-3 + half)
+    assert compared.welch_p == pytest.approx(2 * scipy.stats.t.sf(3 / error, degrees))
+    assert compared.welch_p == pytest.approx(0.1075, abs=5e-5)
+    assert (compared.n_first, compared.n_second) == (5, 5)
+    assert compared.wilcoxon_p is None, "five pairs cannot be enough"
 
 
 def test_wilcoxon_of_examples_by_hand() -> None:
     """Of 64 choices of signs 14 have a sum of ranks of at most 6, and one of 0."""
     zeros = by_seed([0.0] * 6)
-    assert compare(by_seed([1, 2, 3, 4, 5, -6]), zeros)["wilcoxon_p"] == pytest.approx(28 / 64)
-    assert compare(by_seed([1, 2, 3, 4, 5, 6]), zeros)["wilcoxon_p"] == pytest.approx(2 / 64)
+    assert compare(by_seed([1, 2, 3, 4, 5, -6]), zeros).wilcoxon_p == pytest.approx(28 / 64)
+    assert compare(by_seed([1, 2, 3, 4, 5, 6]), zeros).wilcoxon_p == pytest.approx(2 / 64)
 
 
 @given(
@@ -119,17 +120,17 @@ def test_wilcoxon_of_examples_by_hand() -> None:
 def test_welch_is_scipys(first: list[int], second: list[int]) -> None:
     a, b = percentages(first), percentages(second)
     compared = compare(by_seed(a), by_seed(b, 1000))
-    assert compared["difference"] == pytest.approx(statistics.fmean(a) - statistics.fmean(b))
+    assert compared.difference == pytest.approx(statistics.fmean(a) - statistics.fmean(b))
     plain = scipy.stats.ttest_ind(a, b, equal_var=False)
-    assert compared["welch_p"] == pytest.approx(plain.pvalue)
+    assert compared.welch_p == pytest.approx(plain.pvalue)
     interval = plain.confidence_interval()
-    assert [compared["low"], compared["high"]] == pytest.approx([interval.low, interval.high])
+    assert [compared.low, compared.high] == pytest.approx([interval.low, interval.high])
     # The interval leaves out zero where the test finds a difference, and only there.
-    assert (compared["welch_p"] < 0.05) == (compared["low"] > 0 or compared["high"] < 0)
-    assert compared["wilcoxon_p"] is None, "no seed in common"
+    assert (compared.welch_p < 0.05) == (compared.low > 0 or compared.high < 0)
+    assert compared.wilcoxon_p is None, "no seed in common"
     turned = compare(by_seed(b, 1000), by_seed(a))
-    assert turned["welch_p"] == pytest.approx(compared["welch_p"])
-    assert turned["low"] == pytest.approx(-compared["high"])
+    assert turned.welch_p == pytest.approx(compared.welch_p)
+    assert turned.low == pytest.approx(-compared.high)
 
 
 def naive_wilcoxon(differences: Sequence[int]) -> float:
@@ -148,16 +149,16 @@ def test_pairs_that_differ_by_as_many_nodes_tie(pairs: list[tuple[int, int]]) ->
     compared = compare(by_seed(percentages(first)), by_seed(percentages(second)))
     exact = [one - other for one, other in pairs]
     if any(exact):
-        assert compared["wilcoxon_p"] == pytest.approx(naive_wilcoxon(exact))
+        assert compared.wilcoxon_p == pytest.approx(naive_wilcoxon(exact))
     else:
-        assert compared["wilcoxon_p"] is None
+        assert compared.wilcoxon_p is None
 
 
 def test_six_pairs_never_say_more_than_six_pairs_can() -> None:
     """All of them better by as much: one choice of signs in 64 is as good, and one as bad."""
     better = by_seed(percentages([851, 842, 860, 833, 855, 849]))
     worse = by_seed(percentages([850, 841, 859, 832, 854, 848]))
-    assert compare(better, worse)["wilcoxon_p"] == pytest.approx(2 / 64)
+    assert compare(better, worse).wilcoxon_p == pytest.approx(2 / 64)
 
 
 def test_pairs_are_found_by_their_key() -> None:
@@ -167,8 +168,8 @@ def test_pairs_are_found_by_their_key() -> None:
     common = range(2, 8)
     expected = scipy.stats.wilcoxon([first[seed] - second[seed] for seed in common]).pvalue
     compared = compare(first, second)
-    assert compared["wilcoxon_p"] == pytest.approx(expected)
-    assert (compared["n_first"], compared["n_second"]) == (8, 10)
+    assert compared.wilcoxon_p == pytest.approx(expected)
+    assert (compared.n_first, compared.n_second) == (8, 10)
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
@@ -183,7 +184,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
         first = generator.normal(80 + truth, 3.0, size=6).tolist()
         second = generator.normal(80, 0.5, size=24).tolist()
         compared = compare(by_seed(first), by_seed(second, 1000))
-        covered += compared["low"] <= truth <= compared["high"]
+        covered += compared.low <= truth <= compared.high
     # Three standard deviations of a count of 950 in 1000 are 21.
     assert abs(covered - 950) <= 21
 
@@ -206,39 +207,39 @@ def test_where_nothing_can_be_said_nothing_is(
 ) -> None:
     """Methods without randomness have equal values: rounding of a mean is no difference."""
     compared = compare(first, second)
-    json.dumps(compared, allow_nan=False)
-    assert [compared[key] for key in ("low", "high", "welch_p")] == [None] * 3
-    assert (compared["n_first"], compared["n_second"]) == (len(first), len(second))
+    json.dumps(asdict(compared), allow_nan=False)
+    assert [compared.low, compared.high, compared.welch_p] == [None] * 3
+    assert (compared.n_first, compared.n_second) == (len(first), len(second))
     if first and second:
         means = [statistics.fmean(side.values()) for side in (first, second)]
-        assert compared["difference"] == pytest.approx(means[0] - means[1])
+        assert compared.difference == pytest.approx(means[0] - means[1])
     else:
-        assert compared["difference"] is None
+        assert compared.difference is None
     if set(first.values()) == set(second.values()):
-        assert compared["wilcoxon_p"] is None
+        assert compared.wilcoxon_p is None
 
 
 def test_a_method_without_randomness_against_one_with() -> None:
     """Its variance is zero, and then so is its share of the error."""
     fixed, spread = [85.1] * 10, [84.0, 85.0, 86.5]
     compared = compare(by_seed(fixed), by_seed(spread, 1000))
-    json.dumps(compared, allow_nan=False)
+    json.dumps(asdict(compared), allow_nan=False)
     half = scipy.stats.t.ppf(0.975, 2) * statistics.stdev(spread) / math.sqrt(3)
     middle = 85.1 - statistics.fmean(spread)
-    assert [compared["low"], compared["high"]] == pytest.approx([middle - half, middle + half])
+    assert [compared.low, compared.high] == pytest.approx([middle - half, middle + half])
 
 
 def test_pairs_without_any_difference_have_no_rank() -> None:
     values = [84.0, 85.0, 86.5, 85.1, 85.2, 85.3]
     compared = compare(by_seed(values), by_seed(values))
-    assert compared["wilcoxon_p"] is None
-    assert compared["welch_p"] == pytest.approx(1)
-    assert compare(by_seed(values), by_seed([*values[:-1], 84.3]))["wilcoxon_p"] == 1.0
+    assert compared.wilcoxon_p is None
+    assert compared.welch_p == pytest.approx(1)
+    assert compare(by_seed(values), by_seed([*values[:-1], 84.3])).wilcoxon_p == 1.0
 
 
 @pytest.mark.parametrize("values", [[], [85.1], [85.1] * 100, [0.0, 0.0]])
 def test_a_summary_is_always_json(values: list[float]) -> None:
     summary = summarise(values)
-    json.dumps(summary, allow_nan=False)
-    assert summary["n"] == len(values)
-    assert summary["std"] is None if len(values) < 2 else summary["std"] == pytest.approx(0)
+    json.dumps(asdict(summary), allow_nan=False)
+    assert summary.n == len(values)
+    assert summary.std is None if len(values) < 2 else summary.std == pytest.approx(0)

@@ -8,6 +8,7 @@ import json
 import re
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dropnode.experiments.results import (
+    DatasetFacts,
+    Machine,
+    Results,
+    RowResult,
+    read_results,
+)
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec, parse_spec
-from dropnode.experiments.statistics import compare, holm
+from dropnode.experiments.statistics import Summary, compare, holm
 from dropnode.experiments.store import Record
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data, Trial
@@ -102,12 +110,12 @@ def data(community: Graph) -> Data:
     )
 
 
-def summed_up(spec: Spec, data: Data, stored: Stored) -> dict[str, Any]:
+def summed_up(spec: Spec, data: Data, stored: Stored) -> Results:
     return summarise_experiment(spec, data, stored.cells, stored.records.get, COMMAND)
 
 
 @pytest.fixture
-def whole(data: Data, stored: Stored) -> dict[str, Any]:
+def whole(data: Data, stored: Stored) -> Results:
     """Everything that can happen to a cell: done, one failed, not begun, not asked for."""
     stored.add("grand", [0.85, 0.86, 0.855], label="GRAND", seconds=[10.0, 30.0, 14.0])
     stored.add("grand", [0.82, "ValueError: the loss is nan", 0.83], "pubmed", label="GRAND")
@@ -117,59 +125,57 @@ def whole(data: Data, stored: Stored) -> dict[str, Any]:
     return summed_up(parse_spec("mine", TEXT), data, stored)
 
 
-def row_of(results: dict[str, Any], method: str, dataset: str) -> dict[str, Any]:
-    (row,) = (r for r in results["rows"] if (r["method"], r["dataset"]) == (method, dataset))
+def row_of(results: Results, method: str, dataset: str) -> RowResult:
+    (row,) = (r for r in results.rows if (r.method, r.dataset) == (method, dataset))
     return row
 
 
-def test_a_row_says_in_percent_what_its_trials_came_to(
-    whole: dict[str, Any], stored: Stored
-) -> None:
+def test_a_row_says_in_percent_what_its_trials_came_to(whole: Results, stored: Stored) -> None:
     row = row_of(whole, "grand", "cora")
-    assert row["mean"] == pytest.approx(85.5)
-    assert row["median"] == pytest.approx(85.5)
-    assert row["std"] == pytest.approx(statistics.stdev([85.0, 86.0, 85.5]))
-    assert row["ci95"] == pytest.approx(4.302653 * 0.5 / 3**0.5), "Student's t with 2 degrees"
-    assert (row["n"], row["asked"], row["failed"]) == (3, 3, 0)
-    assert (row["paper"], row["paper_std"]) == (85.4, 0.4)
-    assert row["difference"] == pytest.approx(0.1)
-    assert row["seconds"] == 14.0, "the median"
-    assert (row["label"], row["preset"], row["config"]) == ("GRAND", "official", {"order": 8})
-    assert row["trials"] == [trial.id for trial in stored.cells[0].trials]
-    assert len(set(row["trials"])) == 3
+    assert row.accuracy.mean == pytest.approx(85.5)
+    assert row.median == pytest.approx(85.5)
+    assert row.accuracy.std == pytest.approx(statistics.stdev([85.0, 86.0, 85.5]))
+    assert row.accuracy.ci95 == pytest.approx(4.302653 * 0.5 / 3**0.5), "Student's t with 2 degrees"
+    assert (row.accuracy.n, row.asked, row.failed) == (3, 3, 0)
+    assert (row.paper, row.paper_std) == (85.4, 0.4)
+    assert row.difference == pytest.approx(0.1)
+    assert row.seconds == 14.0, "the median"
+    assert (row.label, row.preset, row.config) == ("GRAND", "official", {"order": 8})
+    assert row.trials == tuple(trial.id for trial in stored.cells[0].trials)
+    assert len(set(row.trials)) == 3
 
 
-def test_failed_trials_and_missing_ones_are_counted_apart(whole: dict[str, Any]) -> None:
+def test_failed_trials_and_missing_ones_are_counted_apart(whole: Results) -> None:
     partly = row_of(whole, "grand", "pubmed")
-    assert (partly["n"], partly["asked"], partly["failed"]) == (2, 3, 1)
-    assert partly["mean"] == pytest.approx(82.5)
-    assert (partly["paper"], partly["paper_std"]) == (82.7, None)
+    assert (partly.accuracy.n, partly.asked, partly.failed) == (2, 3, 1)
+    assert partly.accuracy.mean == pytest.approx(82.5)
+    assert (partly.paper, partly.paper_std) == (82.7, None)
     single = row_of(whole, "grand-gcn", "cora")
-    assert (single["n"], single["asked"], single["failed"]) == (1, 3, 0)
-    assert single["mean"] == single["median"] == pytest.approx(84.0)
-    assert [single[key] for key in ("std", "ci95", "seconds")] == [None] * 3
+    assert (single.accuracy.n, single.asked, single.failed) == (1, 3, 0)
+    assert single.accuracy.mean == single.median == pytest.approx(84.0)
+    assert [single.accuracy.std, single.accuracy.ci95, single.seconds] == [None] * 3
     for method, dataset, failed in (("grand-gcn", "pubmed", 0), ("grand-gat", "cora", 3)):
         empty = row_of(whole, method, dataset)
-        assert (empty["n"], empty["asked"], empty["failed"]) == (0, 3, failed)
-        numbers = ("mean", "std", "ci95", "median", "difference", "seconds")
-        assert [empty[key] for key in numbers] == [None] * len(numbers)
-    assert row_of(whole, "grand-gcn", "pubmed")["paper"] is None
+        assert (empty.accuracy.n, empty.asked, empty.failed) == (0, 3, failed)
+        assert empty.accuracy == Summary(mean=None, std=None, ci95=None, n=0)
+        assert [empty.median, empty.difference, empty.seconds] == [None] * 3
+    assert row_of(whole, "grand-gcn", "pubmed").paper is None
 
 
 def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
-    whole: dict[str, Any],
+    whole: Results,
 ) -> None:
-    places = [(one["dataset"], one["first"], one["second"]) for one in whole["comparisons"]]
+    places = [(one.dataset, one.first, one.second) for one in whole.comparisons]
     assert places == [
         ("cora", "grand", "grand-gcn"),
         ("cora", "grand", "grand-gat"),
         ("pubmed", "grand", "grand-gcn"),
     ]
-    first, second, third = whole["comparisons"]
-    assert first["difference"] == pytest.approx(1.5)
-    assert (first["n_first"], first["n_second"], first["welch_p"]) == (3, 1, None)
-    assert second["difference"] is third["difference"] is None
-    assert second["n_second"] == 0
+    first, second, third = whole.comparisons
+    assert first.test.difference == pytest.approx(1.5)
+    assert (first.test.n_first, first.test.n_second, first.test.welch_p) == (3, 1, None)
+    assert second.test.difference is third.test.difference is None
+    assert second.test.n_second == 0
 
 
 def test_comparisons_are_corrected_over_all_of_them(data: Data, stored: Stored) -> None:
@@ -182,16 +188,17 @@ def test_comparisons_are_corrected_over_all_of_them(data: Data, stored: Stored) 
             values = [level + shift + step * (1 + 0.1 * len(name)) for step in noise]
             stored.add(name, values, dataset)
             scores[name, dataset] = dict(enumerate(100 * value for value in values))
-    compared = summed_up(parse_spec("mine", TEXT), data, stored)["comparisons"]
+    compared = summed_up(parse_spec("mine", TEXT), data, stored).comparisons
     assert len(compared) == 4
     for one in compared:
-        sides = (scores[one[side], one["dataset"]] for side in ("first", "second"))
-        expected = compare(*sides)
-        assert {key: one[key] for key in expected} == pytest.approx(expected)
-    for test in ("welch", "wilcoxon"):
-        raw = [one[f"{test}_p"] for one in compared]
+        expected = compare(scores[one.first, one.dataset], scores[one.second, one.dataset])
+        assert asdict(one.test) == pytest.approx(asdict(expected))
+    for raw, corrected in (
+        ([one.test.welch_p for one in compared], [one.welch_holm for one in compared]),
+        ([one.test.wilcoxon_p for one in compared], [one.wilcoxon_holm for one in compared]),
+    ):
         assert None not in raw
-        assert [one[f"{test}_holm"] for one in compared] == pytest.approx(holm(raw))
+        assert corrected == pytest.approx(holm(raw))
 
 
 def test_without_a_reference_nothing_is_compared(data: Data, stored: Stored) -> None:
@@ -199,9 +206,9 @@ def test_without_a_reference_nothing_is_compared(data: Data, stored: Stored) -> 
     stored.add("grand-gcn", [0.84, 0.85])
     stored.add("grand-gat", [0.82, 0.83])
     results = summed_up(spec, data, stored)
-    assert results["comparisons"] == []
-    assert [claim["claim"] for claim in results["claims"]] == ["no attention"]
-    assert [dataset["name"] for dataset in results["datasets"]] == ["cora"]
+    assert results.comparisons == ()
+    assert [claim.claim for claim in results.claims] == ["no attention"]
+    assert [dataset.name for dataset in results.datasets] == ["cora"]
 
 
 CLAIM = """
@@ -239,13 +246,13 @@ def test_a_claim_is_judged_by_what_was_measured(
 ) -> None:
     stored.add("grand", better or [None])
     stored.add("grand-gcn", than)
-    (claim,) = summed_up(parse_spec("mine", CLAIM), data, stored)["claims"]
-    assert claim["verdict"] == verdict
-    assert (claim["n_better"], claim["n_than"]) == (len(better), len(than))
-    assert claim["p_holm"] == claim["p"], "one question has nothing to be corrected for"
+    (claim,) = summed_up(parse_spec("mine", CLAIM), data, stored).claims
+    assert claim.verdict == verdict
+    assert (claim.n_better, claim.n_than) == (len(better), len(than))
+    assert claim.p_holm == claim.p, "one question has nothing to be corrected for"
     if better:
         expected = 100 * (statistics.fmean(better) - statistics.fmean(than))
-        assert claim["difference"] == pytest.approx(expected, abs=1e-9)
+        assert claim.difference == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_claim_among_many_needs_more_than_a_claim_alone(data: Data, stored: Stored) -> None:
@@ -258,15 +265,13 @@ def test_a_claim_among_many_needs_more_than_a_claim_alone(data: Data, stored: St
     stored.add("grand-gcn", spaced(0.8009, 8))
     for name in rows[2:]:
         stored.add(name, spaced(0.805, 8))
-    close, *others = summed_up(spec, data, stored)["claims"]
-    assert 0.0125 < close["p"] < 0.05 < close["p_holm"]
-    assert close["p_holm"] == pytest.approx(4 * close["p"])
-    assert close["verdict"] == "too few seeds"
-    assert {other["verdict"] for other in others} == {"too few seeds"}
-    (alone,) = summed_up(spec.only(methods=["grand", "grand-gcn"]), data, _part(stored, 2))[
-        "claims"
-    ]
-    assert (alone["p"], alone["verdict"]) == (close["p"], "confirmed")
+    close, *others = summed_up(spec, data, stored).claims
+    assert 0.0125 < close.p < 0.05 < close.p_holm
+    assert close.p_holm == pytest.approx(4 * close.p)
+    assert close.verdict == "too few seeds"
+    assert {other.verdict for other in others} == {"too few seeds"}
+    (alone,) = summed_up(spec.only(methods=["grand", "grand-gcn"]), data, _part(stored, 2)).claims
+    assert (alone.p, alone.verdict) == (close.p, "confirmed")
 
 
 def _part(stored: Stored, cells: int) -> Stored:
@@ -282,14 +287,14 @@ def test_a_stage_is_decided_by_validation_alone(stored: Stored) -> None:
         (stored.add("c", [0.99, 0.99], val=[0.60, 0.79]), {"order": 8}),
     ]
     (stage,) = summarise_stage(2, tried, stored.records.get)
-    assert (stage["dataset"], stage["stage"], stage["varied"]) == ("cora", 2, ["order"])
-    assert [row["chosen"] for row in stage["rows"]] == [False, True, False]
-    best = stage["rows"][1]
-    assert best["changes"] == {"order": 4}
-    assert [best["val_mean"], best["test_mean"]] == pytest.approx([75.0, 81.0])
-    assert [best["val_std"], best["test_std"]] == pytest.approx([2**0.5, 2**0.5])
-    assert (best["n"], best["asked"]) == (2, 2)
-    assert best["trials"] == [trial.id for trial in tried[1][0].trials]
+    assert (stage.dataset, stage.stage, stage.varied) == ("cora", 2, ("order",))
+    assert [row.chosen for row in stage.rows] == [False, True, False]
+    best = stage.rows[1]
+    assert best.changes == {"order": 4}
+    assert [best.val_mean, best.test_mean] == pytest.approx([75.0, 81.0])
+    assert [best.val_std, best.test_std] == pytest.approx([2**0.5, 2**0.5])
+    assert (best.n, best.asked) == (2, 2)
+    assert best.trials == tuple(trial.id for trial in tried[1][0].trials)
 
 
 def test_of_equal_settings_the_first_is_chosen(stored: Stored) -> None:
@@ -299,7 +304,7 @@ def test_of_equal_settings_the_first_is_chosen(stored: Stored) -> None:
         (stored.add("c", [0.9, 0.9], val=[0.9, 0.7]), {"order": 5}),
     ]
     (stage,) = summarise_stage(1, tried, stored.records.get)
-    assert [row["chosen"] for row in stage["rows"]] == [False, True, False]
+    assert [row.chosen for row in stage.rows] == [False, True, False]
 
 
 def test_equal_numbers_of_nodes_are_equal_settings(stored: Stored) -> None:
@@ -308,7 +313,7 @@ def test_equal_numbers_of_nodes_are_equal_settings(stored: Stored) -> None:
     orders = [sorted(values), sorted(values, reverse=True), values, values[::-1]]
     tried = [(stored.add(str(k), one), {"order": k}) for k, one in enumerate(orders)]
     (stage,) = summarise_stage(1, tried, stored.records.get)
-    assert [row["chosen"] for row in stage["rows"]] == [True, False, False, False]
+    assert [row.chosen for row in stage.rows] == [True, False, False, False]
 
 
 def test_every_dataset_of_a_stage_chooses_for_itself(stored: Stored) -> None:
@@ -319,9 +324,9 @@ def test_every_dataset_of_a_stage_chooses_for_itself(stored: Stored) -> None:
         (stored.add("b", [0.8], "pubmed"), {"order": 4}),
     ]
     cora, pubmed = summarise_stage(1, tried, stored.records.get)
-    assert (cora["dataset"], pubmed["dataset"]) == ("cora", "pubmed")
-    assert [row["chosen"] for row in cora["rows"]] == [True, False]
-    assert [row["chosen"] for row in pubmed["rows"]] == [False, True]
+    assert (cora.dataset, pubmed.dataset) == ("cora", "pubmed")
+    assert [row.chosen for row in cora.rows] == [True, False]
+    assert [row.chosen for row in pubmed.rows] == [False, True]
 
 
 def test_a_setting_without_a_number_is_never_chosen(stored: Stored) -> None:
@@ -330,10 +335,10 @@ def test_a_setting_without_a_number_is_never_chosen(stored: Stored) -> None:
         (stored.add("b", ["killed", 0.1]), {"order": 4}),
     ]
     (stage,) = summarise_stage(1, tried, stored.records.get)
-    assert [row["chosen"] for row in stage["rows"]] == [False, True]
-    assert [(row["n"], row["asked"]) for row in stage["rows"]] == [(0, 2), (1, 2)]
+    assert [row.chosen for row in stage.rows] == [False, True]
+    assert [(row.n, row.asked) for row in stage.rows] == [(0, 2), (1, 2)]
     (stage,) = summarise_stage(1, tried[:1], stored.records.get)
-    assert not any(row["chosen"] for row in stage["rows"])
+    assert not any(row.chosen for row in stage.rows)
 
 
 # What others read in results.json, key by key.
@@ -359,7 +364,7 @@ SETTING_KEYS = "changes val_mean val_std test_mean test_std n asked chosen trial
 
 
 def test_the_file_has_the_promised_keys_and_no_others(
-    whole: dict[str, Any], data: Data, community: Graph, tmp_path: Path
+    whole: Results, data: Data, community: Graph, tmp_path: Path
 ) -> None:
     write_results(tmp_path, whole)
     names = ["results.csv", "results.json", "results.md", "results.tex"]
@@ -370,7 +375,8 @@ def test_the_file_has_the_promised_keys_and_no_others(
 
     text = (tmp_path / "results.json").read_text(encoding="utf-8")
     results = json.loads(text, parse_constant=refuse)
-    assert results == whole
+    assert results == whole.as_json()
+    assert read_results(tmp_path / "results.json") == whole
     for place, keys in KEYS.items():
         found = results[place] if place else results
         for values in found if isinstance(found, list) else [found]:
@@ -399,16 +405,16 @@ def test_several_splits_are_said_to_be_several(data: Data, stored: Stored) -> No
     more = data.splits | {("cora", 1): split, ("cora", 2): split}
     spec = parse_spec("mine", CLAIM)
     results = summed_up(spec, Data(data.graphs, more, data.fingerprints), stored)
-    assert results["datasets"][0]["split"] == f"{split.name}, and 2 more"
+    assert results.datasets[0].split == f"{split.name}, and 2 more"
 
 
 @pytest.mark.parametrize("fault", ["disk full", "not a number"])
 def test_a_write_that_fails_leaves_the_file_of_before(
-    whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    whole: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     write_results(tmp_path, whole)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    results = json.loads(json.dumps(whole)) | {"title": "Another"}
+    results = replace(whole, title="Another")
     if fault == "disk full":
 
         def full(descriptor: int) -> None:
@@ -419,43 +425,56 @@ def test_a_write_that_fails_leaves_the_file_of_before(
             write_results(tmp_path, results)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     else:
-        results["rows"][0]["mean"] = float("nan")
+        broken = replace(whole.rows[0], median=float("nan"))
+        results = replace(results, rows=(broken, *whole.rows[1:]))
         with pytest.raises(ValueError, match="not JSON compliant"):
             write_results(tmp_path, results)
         assert (tmp_path / "results.json").read_bytes() == before["results.json"]
         assert {path.name for path in tmp_path.iterdir()} == set(before), "something half-written"
 
 
-def searched(stored: Stored) -> dict[str, Any]:
+def searched(stored: Stored) -> Results:
     """Return the results of a search: two settings, of which the second was chosen."""
     tried = [
         (stored.add("a", [0.75, 0.76], val=[0.70, 0.71]), {"order": 2, "hidden": 16}),
         (stored.add("b", [0.74, None], val=[0.72, 0]), {"order": 4, "hidden": 16}),
         (stored.add("c", [None, None]), {"order": 8, "hidden": 16}),
     ]
-    return {
-        "title": "A search",
-        "description": "",
-        "command": COMMAND,
-        "datasets": [{"name": "cora"}],
-        "rows": [],
-        "comparisons": [],
-        "claims": [],
-        "search": summarise_stage(1, tried, stored.records.get),
-    }
+    return results_with(title="A search", stages=summarise_stage(1, tried, stored.records.get))
+
+
+def results_with(**changes: Any) -> Results:
+    """Return results on one dataset, empty but for some changes."""
+    empty = Results(
+        experiment="mine",
+        title="t",
+        description="",
+        command=COMMAND,
+        finished="2026-11-16T02:10:00+00:00",
+        environment=Machine("Linux", "a processor", 2, "3.11.7", {"torch": "2.13.0"}),
+        datasets=(DatasetFacts("cora", "0" * 64, 9, 8, 7, 2, ("a", "b"), "public", 2, 3, 4),),
+        rows=(),
+        comparisons=(),
+        claims=(),
+        stages=(),
+    )
+    return replace(
+        empty, **{key: tuple(v) if isinstance(v, list) else v for key, v in changes.items()}
+    )
 
 
 def test_a_stage_has_the_promised_keys(stored: Stored) -> None:
-    (stage,) = searched(stored)["search"]
+    (stage,) = searched(stored).as_json()["search"]
     assert set(stage) == set(STAGE_KEYS.split())
     for row in stage["rows"]:
         assert set(row) == set(SETTING_KEYS.split())
 
 
-def test_csv_has_a_line_a_cell(whole: dict[str, Any]) -> None:
+def test_csv_has_a_line_a_cell(whole: Results) -> None:
     lines = list(csv.DictReader(as_csv(whole).splitlines()))
-    assert len(lines) == len(whole["rows"]) == 5
-    for line, row in zip(lines, whole["rows"], strict=True):
+    rows = whole.as_json()["rows"]
+    assert len(lines) == len(rows) == 5
+    for line, row in zip(lines, rows, strict=True):
         assert set(line) == set(row) - {"config", "trials"}
         for name, text in line.items():
             if row[name] is None:
@@ -486,7 +505,7 @@ def tables(markdown: str) -> list[list[list[str]]]:
     return [table for table in found if table]
 
 
-def test_markdown_has_ours_beside_the_papers(whole: dict[str, Any]) -> None:
+def test_markdown_has_ours_beside_the_papers(whole: Results) -> None:
     text = as_markdown(whole)
     assert text.startswith("# Three rows\n\nFor the tests.\n\n    dropnode reproduce mine.yaml ")
     accuracies, claims, comparisons = tables(text)
@@ -528,7 +547,7 @@ def test_markdown_of_a_search_marks_what_was_chosen(stored: Stored) -> None:
     ]
 
 
-def test_latex_is_one_tabular(whole: dict[str, Any]) -> None:
+def test_latex_is_one_tabular(whole: Results) -> None:
     assert as_latex(whole).splitlines() == [
         r"\begin{tabular}{lcc}",
         r"  Method & cora & pubmed \\",
@@ -542,26 +561,35 @@ def test_latex_is_one_tabular(whole: dict[str, Any]) -> None:
 
 def test_latex_of_a_search_is_one_tabular_a_stage(stored: Stored) -> None:
     results = searched(stored)
-    results["search"] *= 2
-    text = as_latex(results)
+    text = as_latex(replace(results, stages=results.stages * 2))
     assert text.count(r"\begin{tabular}{lcc}") == text.count(r"\end{tabular}") == 2
     assert r"  order=2, hidden=16 & $70.5 \pm 0.7$ & $75.5 \pm 0.7$ \\" in text.splitlines()
 
 
-def named(label: str) -> dict[str, Any]:
-    """Return results with one row of some label, and one more."""
-    empty = {"mean": None, "std": None, "n": 0, "failed": 0, "paper": None, "dataset": "cora"}
-    rows = [empty | {"method": "a", "label": label}, empty | {"method": "b", "label": "B"}]
-    return {
-        "title": "t",
-        "description": "",
-        "command": "",
-        "datasets": [{"name": "cora"}],
-        "rows": rows,
-        "comparisons": [],
-        "claims": [],
-        "search": None,
-    }
+def empty_row(method: str, **changes: Any) -> RowResult:
+    """Return the row of a method without a result."""
+    row = RowResult(
+        dataset="cora",
+        method=method,
+        label=method.upper(),
+        preset="official",
+        config={},
+        accuracy=Summary(None, None, None, 0),
+        median=None,
+        asked=2,
+        failed=0,
+        paper=None,
+        paper_std=None,
+        difference=None,
+        seconds=None,
+        trials=(f"{method}-0", f"{method}-1"),
+    )
+    return replace(row, **changes)
+
+
+def named(label: str) -> Results:
+    """Return results with a row of some label, and another row."""
+    return results_with(rows=[empty_row("a", label=label), empty_row("b")])
 
 
 @given(st.text("ab |&%$#_{}<>*", max_size=8).map(lambda text: " ".join(text.split())))

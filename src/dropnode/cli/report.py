@@ -1,4 +1,4 @@
-"""``dropnode report``: an experiment's folder summed up anew."""
+"""``dropnode report``: summarise the trials in an experiment's folder again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dropnode.cli.common import AsJson, tell
 def report(
     folder: Annotated[Path, typer.Argument(help="An experiment's folder.")], as_json: AsJson = False
 ) -> None:
-    """Sum up an experiment's folder anew and write its report.html; nothing is run."""
+    """Summarise the trials in an experiment's folder and write its report; nothing is run."""
     from dropnode.experiments.experiment import report as write
 
     page = write(folder)

@@ -1,4 +1,4 @@
-"""``dropnode reproduce``: run the missing trials of an experiment."""
+"""``dropnode reproduce``: run an experiment, or the trials that its folder lacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.text import Text
 from dropnode.cli.common import WORK_ERROR, AsJson
 
 if TYPE_CHECKING:
+    from dropnode.experiments.results import Results
     from dropnode.experiments.runner import Engine
 
 
@@ -28,21 +29,19 @@ def reproduce(
         str | None, typer.Option(metavar="NAMES", help="Only these datasets, separated by commas.")
     ] = None,
     methods: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Only these rows, separated by commas."),
+        str | None, typer.Option(metavar="NAMES", help="Only these rows, separated by commas.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per cell, instead of the spec's number.")
+        int | None, typer.Option(min=1, help="Seeds per row and dataset, instead of the spec's.")
     ] = None,
     engine: Annotated[str, typer.Option(help="local: this machine; ray: a Ray cluster.")] = (
         "local"
     ),
     address: Annotated[
-        str | None,
-        typer.Option(help="Of the Ray cluster. Default: Ray starts on this machine."),
+        str | None, typer.Option(help="Address of the Ray cluster; by default Ray starts here.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trials at a time. Default: one per core.")
+        int | None, typer.Option(min=1, help="Trials at a time; by default one per core.")
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=1.0, help="Seconds after which a trial counts as failed.")
@@ -50,7 +49,7 @@ def reproduce(
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the missing trials of an experiment, and write its tables and its report."""
+    """Run the trials of an experiment that its folder lacks, and write tables and a report."""
     from dropnode.experiments.experiment import Part
     from dropnode.experiments.experiment import reproduce as run_experiment
     from dropnode.experiments.live import LiveTable
@@ -61,7 +60,7 @@ def reproduce(
     console = Console(stderr=True)
     run, at_once = _engine(engine, address, jobs, timeout)
     with LiveTable(spec.name, at_once, console) as table:
-        results = run_experiment(
+        outcome = run_experiment(
             spec,
             out,
             run,
@@ -71,18 +70,17 @@ def reproduce(
             command=f"dropnode {shlex.join(sys.argv[1:])}",
         )
     if as_json:
-        print(json.dumps(results))
+        print(json.dumps(outcome.as_json()))
     else:
-        _print_results(results, out)
-    if results["interrupted"]:
-        note = f"Interrupted: {results['missing']} trials are missing. The same command goes on."
+        _print_results(outcome.results, out)
+    if outcome.interrupted:
+        note = f"Interrupted: {outcome.missing} trials are missing. The same command goes on."
         console.print(note, style="yellow", highlight=False)
-    failed = results["failed"]
-    if failed:
+    if outcome.failed:
         see = f"dropnode trials {shlex.quote(str(out))} --status failed"
-        note = f"{failed} trials failed; see: {see}; --retry runs them."
+        note = f"{outcome.failed} trials failed; see: {see}; --retry runs them again."
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
-    if failed or results["interrupted"]:
+    if outcome.failed or outcome.interrupted:
         raise typer.Exit(WORK_ERROR)
 
 
@@ -96,7 +94,7 @@ def _engine(name: str, address: str | None, jobs: int | None, timeout: float) ->
 
     if name == "local":
         if address is not None:
-            raise ConfigError("--address is that of a Ray cluster: add --engine ray")
+            raise ConfigError("--address needs --engine ray: it is the address of a Ray cluster")
         at_once = usable_jobs(jobs, cores())
         return lambda trials, data: run_local(
             run_trial, trials, at_once, shared=data, timeout=timeout
@@ -114,41 +112,40 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _print_results(results: dict[str, Any], out: Path) -> None:
-    from dropnode.experiments.writers import by_label, setting, spread
+def _print_results(results: Results, out: Path) -> None:
+    from dropnode.experiments.writers import by_label, mean_and_std, setting
 
     console = Console(highlight=False)
-    datasets = [dataset["name"] for dataset in results["datasets"]]
-    if results["rows"]:
-        table = Table(
-            box=None, header_style="bold", title=Text(results["title"]), title_justify="left"
-        )
+    if results.rows:
+        title = Text(results.title)
+        table = Table(box=None, header_style="bold", title=title, title_justify="left")
         table.add_column("")
-        for dataset in datasets:
-            table.add_column(dataset, justify="right")
+        for dataset in results.datasets:
+            table.add_column(dataset.name, justify="right")
             table.add_column("paper", justify="right", style="dim")
-        for label, rows in by_label(results, datasets):
+        for label, rows in by_label(results):
             shown = []
             for row in rows:
                 if row is None:
                     shown += ["", ""]
                     continue
-                shown.append(f"{spread(row['mean'], row['std'])} ({row['n']})")
-                shown.append("" if row["paper"] is None else f"{row['paper']:.1f}")
+                accuracy = row.accuracy
+                shown.append(f"{mean_and_std(accuracy.mean, accuracy.std)} ({accuracy.n})")
+                shown.append("" if row.paper is None else f"{row.paper:.1f}")
             table.add_row(Text(label), *shown)
         console.print(table)
-    for stage in results["search"] or []:
+    for stage in results.stages:
         table = Table(box=None, header_style="bold")
-        heads = (f"{stage['dataset']}, stage {stage['stage']}", "validation", "test", "seeds")
+        heads = (f"{stage.dataset}, stage {stage.stage}", "validation", "test", "seeds")
         for head in heads:
             table.add_column(head, justify="left" if head == heads[0] else "right")
-        for row in stage["rows"]:
+        for line in stage.rows:
             table.add_row(
-                Text(f"{setting(row)}{' *' if row['chosen'] else ''}"),
-                spread(row["val_mean"], row["val_std"]),
-                spread(row["test_mean"], row["test_std"]),
-                str(row["n"]),
-                style="bold" if row["chosen"] else None,
+                Text(f"{setting(line)}{' *' if line.chosen else ''}"),
+                mean_and_std(line.val_mean, line.val_std),
+                mean_and_std(line.test_mean, line.test_std),
+                str(line.n),
+                style="bold" if line.chosen else None,
             )
         console.print(table)
     console.print(f"open {out / 'report.html'}", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Results of many runs as a person reads them."""
+"""Printing the results of several seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dropnode.experiments.seeds import INTERRUPTED, SeedsResult
 
 
 def print_seeds(summary: SeedsResult, out: Path | None, console: Console) -> None:
-    """Print one line a seed, and what they come to together."""
+    """Print a line per seed, and their mean."""
     console.print(
         f"[bold]{summary.method}[/] on [bold]{summary.dataset}[/], "
         f"preset {summary.preset}, split {summary.split}",
@@ -22,8 +22,8 @@ def print_seeds(summary: SeedsResult, out: Path | None, console: Console) -> Non
         console.print(_table(summary.runs))
     mean, deviation, half = summary.mean, summary.std, summary.ci95
     if mean is not None:
-        spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
-        console.print(f"mean over {summary.n} seeds: {100 * mean:.2f}{spread} %")
+        std = "" if deviation is None else f" ± {100 * deviation:.2f}"
+        console.print(f"mean over {summary.n} seeds: {100 * mean:.2f}{std} %")
     if mean is not None and half is not None:
         low, high = 100 * (mean - half), 100 * (mean + half)
         console.print(f"95 % interval of the mean: {low:.2f} to {high:.2f} %")
@@ -32,7 +32,7 @@ def print_seeds(summary: SeedsResult, out: Path | None, console: Console) -> Non
 
 
 def print_failures(summary: SeedsResult, out: Path | None, console: Console) -> None:
-    """Print one line a seed that failed, and one for all that were interrupted."""
+    """Print a line per seed that failed, and one for all that were interrupted."""
     failures = [failure for failure in summary.failed if failure.error != INTERRUPTED]
     for failure in failures:
         line = f"dropnode: seed {failure.seed}: {' '.join(failure.error.split())}"

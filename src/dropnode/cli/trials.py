@@ -1,4 +1,4 @@
-"""``dropnode trials``: the trials of an experiment's folder, listed, exported or imported."""
+"""``dropnode trials``: list, export or import the trials of an experiment's folder."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ def trials(
     folder: Annotated[Path, typer.Argument(help="An experiment's folder.")],
     action: Annotated[str, typer.Argument(help="list, export or import.")] = "list",
     file: Annotated[
-        Path | None, typer.Argument(help="To export to or import from: .csv, .json or .parquet.")
+        Path | None,
+        typer.Argument(help="File to export or import: .csv, .json, .csv.gz, .json.gz, .parquet."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Only trials of this dataset.")] = None,
     method: Annotated[str | None, typer.Option(help="Only trials of this method.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only trials that are done or failed.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only trials with this status: done, failed.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the trials in an experiment's folder, or carry them from one to another."""
+    """List the trials in an experiment's folder, or move them to another folder."""
     from dropnode.errors import ConfigError
     from dropnode.experiments.exchange import export_trials, import_trials, row_of
     from dropnode.experiments.store import FILE, Store
@@ -42,16 +45,16 @@ def trials(
         raise ConfigError(
             "list takes no file; did you mean export or import?"
             if file
-            else f"{action} needs a file: dropnode trials {folder} {action} trials.csv"
+            else f"{action} needs a file: dropnode trials {folder} {action} trials.csv.gz"
         )
     if action != "import" and not (folder / FILE).exists():
         raise ConfigError(
-            f"{folder} holds no trials; run dropnode reproduce ... --out {folder} first"
+            f"{folder} holds no trials; first run: dropnode reproduce EXPERIMENT --out {folder}"
         )
     if action == "import":
         assert file is not None
         if dataset or method or status:
-            raise ConfigError("import takes over every trial of a file; leave the filters out")
+            raise ConfigError("import takes every trial of a file; leave the filters out")
         with FolderLock(folder), Store(folder) as store:
             taken = import_trials(store, file)
         tell(as_json, {"imported": taken}, f"{taken} trials imported into {folder}")
@@ -71,7 +74,7 @@ def trials(
 def _select(
     store: Store, dataset: str | None, method: str | None, status: str | None
 ) -> list[Record]:
-    """Return the trials with these properties; one that no trial can have is an error."""
+    """Return the trials with these properties; a value that no trial has is an error."""
     from dropnode.errors import ConfigError
     from dropnode.settings import suggestion
 
@@ -120,7 +123,7 @@ def _print_trials(records: list[Record]) -> None:
             "" if record.seconds is None else f"{record.seconds:.1f}",
             Text(record.error or ""),
         )
-    # Into a file or a pipe, every column as wide as it needs to be.
+    # In a file or a pipe every column is as wide as it needs to be.
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=200)).print(table)
     print(f"{len(records)} trials")

@@ -1,4 +1,4 @@
-"""A picture of a training run: losses and accuracies against epochs."""
+"""A figure of one training run: losses and accuracies against epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from dropnode.files import atomic_write
 from dropnode.training import Outcome
 
-# Hues that stay apart for colour-blind readers and in grey print.
+# Colours that remain distinct for colour-blind readers and in grey print.
 _COLOURS = {
     "supervised": "#0072B2",
     "consistency": "#E69F00",

@@ -7,8 +7,10 @@ file with one wrong row is refused as a whole. Histories stay behind; they are l
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from dropnode.errors import ConfigError
 from dropnode.experiments.measures import MEASURES, STANDARD
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Trial
-from dropnode.files import atomic_write
+from dropnode.files import atomic_write, write_bytes
 from dropnode.settings import suggestion
 
 # What a trial is known by; the last two may be empty.
@@ -55,7 +57,7 @@ _ENDED: dict[str, type] = {
 COLUMNS: dict[str, type] = {"id": str, "status": str, **_TRIAL, **_PLAIN, **_ENDED}
 """The columns of an exported trial."""
 
-FORMATS = ("csv", "json", "parquet")
+FORMATS: tuple[str, ...] = ("csv", "json", "parquet")
 
 # An error can be any text, also none at all.
 _STRUCTURED = ("error", *(name for name, kind in COLUMNS.items() if kind in (dict, list)))
@@ -66,17 +68,16 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
     kind = _format(path)
     rows = [row_of(record) for record in records]
     if kind == "json":
-        with atomic_write(path, "w") as file:
-            json.dump({"trials": rows}, file, indent=1)
-            file.write("\n")
+        _write(path, json.dumps({"trials": rows}, indent=1) + "\n")
         return len(rows)
     flat = [_flat(row) for row in rows]
     if kind == "csv":
-        with atomic_write(path, "w") as file:
-            # Quoted throughout: a lone carriage return would otherwise end a line.
-            writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n", quoting=csv.QUOTE_ALL)
-            writer.writeheader()
-            writer.writerows(flat)
+        text = io.StringIO()
+        # Quoted throughout: a lone carriage return would otherwise end a line.
+        writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(flat)
+        _write(path, text.getvalue())
     else:
         arrow, parquet = _arrow()
         names = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
@@ -92,7 +93,7 @@ def import_trials(store: Store, path: Path) -> int:
     """Take over the trials of a file that the store lacks; return how many those are."""
     try:
         rows = _read(path)
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
         raise ConfigError(
             f"{path} cannot be read ({' '.join(str(error).split())}); expected a file that was "
             "exported from a store"
@@ -100,7 +101,7 @@ def import_trials(store: Store, path: Path) -> int:
     records = []
     for number, row in enumerate(rows, start=1):
         try:
-            records.append(_record(_structured(row) if path.suffix != ".json" else row))
+            records.append(_record(_structured(row) if _format(path) != "json" else row))
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{path}, trial {number}: {error}; nothing was imported") from error
     # A failure is only news where there is nothing yet: what is stored may be a later attempt's.
@@ -115,14 +116,14 @@ def import_trials(store: Store, path: Path) -> int:
 def _read(path: Path) -> list[dict[str, Any]]:
     kind = _format(path)
     if kind == "json":
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(_text(path))
         if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
             raise ValueError("no list of trials in it")
         if not all(isinstance(row, dict) for row in content["trials"]):
             raise ValueError("not every trial in it has columns")
         return list(content["trials"])
     if kind == "csv":
-        text = path.read_bytes().decode("utf-8")
+        text = _text(path)
         if not text.endswith("\n"):
             raise ValueError("its last line is not complete")
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))
@@ -136,6 +137,17 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except arrow.ArrowInvalid as error:
         raise ValueError(str(error)) from error
     return list(rows)
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix.lower() == ".gz" else content).decode("utf-8")
+
+
+def _write(path: Path, text: str) -> None:
+    content = text.encode("utf-8")
+    # Without the time of day, so that the same trials have the same bytes.
+    write_bytes(path, gzip.compress(content, mtime=0) if path.suffix.lower() == ".gz" else content)
 
 
 def row_of(record: Record) -> dict[str, Any]:
@@ -219,9 +231,16 @@ def _record(row: dict[str, Any]) -> Record:
 
 
 def _format(path: Path) -> str:
+    known = FORMATS
     ending = path.suffix.lstrip(".").lower()
-    if ending not in FORMATS:
-        raise ConfigError(f"{path}: expected a name that ends in .{', .'.join(FORMATS)}")
+    if ending == "gz":
+        ending = path.with_suffix("").suffix.lstrip(".").lower()
+        # Parquet is compressed already.
+        known = ("csv", "json")
+    if ending not in known:
+        raise ConfigError(
+            f"{path}: expected a name that ends in .{', .'.join(FORMATS)}, .csv.gz or .json.gz"
+        )
     return ending
 
 

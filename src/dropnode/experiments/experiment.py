@@ -1,12 +1,12 @@
-"""An experiment in a folder: run what is missing, sum up what is there, write it all down.
+"""An experiment in a folder: run the missing trials, summarise all of them, write the results.
 
 ::
 
     trials.sqlite     every trial that ended, with its history
-    trials.csv        the same without histories; what another machine can go on from
+    trials.csv.gz     the same without histories; another machine can continue from it
     experiment.json   the spec, and the part of it that was asked for
     results.*         tables as JSON, CSV, Markdown and LaTeX
-    report.html       everything to look at; figures/ has its pictures as files
+    report.html       tables and figures on one page; figures/ has the figures as files
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.report import write_report
+from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.run import Job
 from dropnode.experiments.runner import (
     Cell,
@@ -32,11 +33,14 @@ from dropnode.experiments.runner import (
     stage_cells,
 )
 from dropnode.experiments.spec import Spec, parse_spec
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import FILE, Record, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
 from dropnode.files import FolderLock, remove_leftovers, write_json
+
+EXPORT = "trials.csv.gz"
+"""The name of the exported trials in an experiment's folder."""
 
 EXPORT_EVERY = 60.0
 """Seconds between exports of the trials while an experiment runs."""
@@ -58,6 +62,33 @@ class Part:
 ALL = Part()
 
 
+@dataclass(frozen=True)
+class Reproduction:
+    """The outcome of :func:`reproduce`.
+
+    Attributes
+    ----------
+    results : Results
+    interrupted : bool
+        Whether Ctrl-C ended it early.
+    failed, missing : int
+        Number of planned trials that failed, and of those that have not ended.
+    """
+
+    results: Results
+    interrupted: bool
+    failed: int
+    missing: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values of ``results.json``, and the fields of this class beside them."""
+        return self.results.as_json() | {
+            "interrupted": self.interrupted,
+            "failed": self.failed,
+            "missing": self.missing,
+        }
+
+
 def reproduce(
     spec: Spec,
     out: Path,
@@ -67,17 +98,11 @@ def reproduce(
     retry: bool = False,
     observers: Sequence[TrialObserver] = (),
     command: str = "",
-) -> dict[str, Any]:
-    """Run what ``out`` lacks of an experiment, and write its results and report there.
+) -> Reproduction:
+    """Run the trials of an experiment that ``out`` lacks, and write its results and report there.
 
-    A ``trials.csv`` that lies in the folder, such as one that came with the repository, is taken
-    over first. Ctrl-C ends the trials that are running, and what is done is summed up.
-
-    Returns
-    -------
-    dict
-        What ``results.json`` says; beside it, whether it was ``interrupted``, and how many of the
-        trials that were planned have ``failed`` or are ``missing``.
+    Exported trials in the folder, such as those that come with the repository, are imported first.
+    Ctrl-C ends the trials that are running; the finished ones are summarised.
     """
     chosen = part.of(spec)
     with FolderLock(out), Store(out) as store:
@@ -99,7 +124,7 @@ def reproduce(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            export_trials(store.records(), out / "trials.csv")
+            export_trials(store.records(), out / EXPORT)
         results = _sum_up(chosen, data, store, command)
         write_results(out, results)
         done = {
@@ -108,17 +133,18 @@ def reproduce(
             if not record.lacks(chosen.measures) or record.status == "failed"
         }
     write_report(out)
-    stages = [row for stage in results["search"] or [] for row in stage["rows"]]
-    planned = {key for row in [*results["rows"], *stages] for key in row["trials"]}
-    return results | {
-        "interrupted": interrupted,
-        "failed": sum(done.get(key) == "failed" for key in planned),
-        "missing": len(planned - done.keys()),
-    }
+    # Of a row that chooses a setting, the results have the chosen trials alone.
+    planned = results.trials | {trial.id for cell in cells for trial in cell.trials}
+    return Reproduction(
+        results,
+        interrupted,
+        failed=sum(done.get(identifier) == "failed" for identifier in planned),
+        missing=len(planned - done.keys()),
+    )
 
 
 def report(out: Path) -> Path:
-    """Sum up an experiment's folder anew and write its report; nothing is run."""
+    """Summarise the trials in an experiment's folder and write its report; nothing is run."""
     try:
         story = json.loads((out / "experiment.json").read_text(encoding="utf-8"))
         spec = parse_spec(story["name"], story["spec"])
@@ -129,54 +155,59 @@ def report(out: Path) -> Path:
         part = Part(datasets, methods, asked["seeds"])
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ConfigError(
-            f"{out} holds no experiment ({type(error).__name__}: {error}); run dropnode reproduce "
-            f"EXPERIMENT --out {out} first"
+            f"{out} holds no experiment ({type(error).__name__}: {error}); first run: "
+            f"dropnode reproduce EXPERIMENT --out {out}"
         ) from error
     chosen = part.of(spec)
+    exported_only = not (out / FILE).exists()
     with Store(out) as store:
+        if exported_only:
+            _adopt(store, out)
         data = Data.load(chosen.datasets, range(chosen.splits))
         write_results(out, _sum_up(chosen, data, store, story["command"]))
     return write_report(out)
 
 
 def _adopt(store: Store, out: Path) -> None:
-    exported = out / "trials.csv"
-    if exported.exists():
-        import_trials(store, exported)
+    """Import the exported trials of a folder; uncompressed ones are of earlier versions."""
+    for name in (EXPORT, "trials.csv"):
+        if (out / name).exists():
+            import_trials(store, out / name)
 
 
 class _Exports:
-    """Writes the trials down every now and then, for who copies them while the experiment runs."""
+    """Exports the trials regularly, so that they can be copied while the experiment runs."""
 
     def __init__(self, store: Store, out: Path) -> None:
-        self.store, self.path = store, out / "trials.csv"
+        self.store, self.path = store, out / EXPORT
         self.written = time.monotonic()
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
-        """Look at what is to be done."""
+        """Ignore the plan."""
 
     def on_end(self, record: Record) -> None:
-        """Write all trials if it is time."""
+        """Export all trials if the last export is old."""
         if time.monotonic() - self.written >= EXPORT_EVERY:
             export_trials(self.store.records(), self.path)
             self.written = time.monotonic()
 
 
-def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> dict[str, Any]:
+def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> Results:
     found = {record.trial.id: record for record in store.records()}
     cells = chosen_cells(row_cells(spec, data), found.get)
-    results = summarise_experiment(spec, data, cells, found.get, command)
+    stages: list[Stage] = []
     if spec.search is not None:
-        results["search"] = [stage for _, stages in _stages(spec, data, found) for stage in stages]
-    return results
+        stages = [stage for _, planned in _stages(spec, data, found) for stage in planned]
+    return summarise_experiment(spec, data, cells, found.get, command, stages)
 
 
 def _stages(
     spec: Spec, data: Data, found: Mapping[str, Record]
-) -> list[tuple[list[tuple[Cell, dict[str, Any]]], list[dict[str, Any]]]]:
-    """Return the cells and the summary of every stage that can be planned.
+) -> list[tuple[list[tuple[Cell, dict[str, Any]]], list[Stage]]]:
+    """Return the cells and the results of every stage that can be planned.
 
-    A stage can be when every trial of the ones before it has ended; the last is the one to run.
+    A stage can be planned when every trial of the earlier ones has ended. The last one returned is
+    the one to run.
     """
     assert spec.search is not None
     chosen: dict[str, dict[str, Any]] = {dataset: {} for dataset in spec.datasets}
@@ -186,12 +217,7 @@ def _stages(
         stages = summarise_stage(number + 1, tried, found.get)
         planned.append((tried, stages))
         ended = all(trial.id in found for cell, _ in tried for trial in cell.trials)
-        best = {
-            stage["dataset"]: row["changes"]
-            for stage in stages
-            for row in stage["rows"]
-            if row["chosen"]
-        }
+        best = {stage.dataset: row.changes for stage in stages for row in stage.rows if row.chosen}
         if not ended or set(best) != set(spec.datasets):
             break
         for dataset, changes in best.items():
@@ -213,8 +239,8 @@ def _search(
         planned = _stages(spec, job.data, found)
         if len(planned) <= number:
             raise WorkError(
-                f"stage {number} of the search has a dataset without one trial that is done, so "
-                "nothing can be chosen; see dropnode trials for the errors, and use --retry"
+                f"all trials of stage {number} failed on a dataset, so no setting can be chosen; "
+                "list the errors with dropnode trials, then run again with --retry"
             )
         cells = [cell for cell, _ in planned[number][0]]
         run_cells(cells, store, job, engine, retry=retry, observers=observers)

@@ -1,4 +1,4 @@
-"""What a person sees while an experiment runs: a table that fills, or a line for every trial."""
+"""The display of a running experiment: a table that fills, or a log line per trial."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rich.text import Text
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.statistics import summarise
 from dropnode.experiments.store import Record
-from dropnode.experiments.writers import spread
+from dropnode.experiments.writers import mean_and_std
 from dropnode.training.progress import clock
 
 
 class LiveTable:
-    """A watcher that shows mean and spread of every cell so far, and the time left.
+    """An observer that shows every cell's mean and standard deviation so far, and the time left.
 
     Parameters
     ----------
     title : str
     jobs : int
-        Trials at a time.
+        Trials that run at the same time.
     console : Console
-        Where it is no terminal, every trial that ends is a line instead.
+        If it is not a terminal, every trial that ends is printed as a line instead.
     """
 
     def __init__(self, title: str, jobs: int, console: Console) -> None:
@@ -57,16 +57,16 @@ class LiveTable:
             self.live.stop()
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
-        """Take in what is to be done and what was done before."""
+        """Note the trials of the plan, and those that ended before."""
         self.cells = cells
         self.changed = time.monotonic()
         self.asked = {trial.id for cell in cells for trial in cell.trials}
         self.ended = {key: record for key, record in ended.items() if key in self.asked}
         if not self.console.is_terminal:
-            self._say(f"{self.title}: {len(self.ended)} of {len(self.asked)} trials are there")
+            self._say(f"{self.title}: {len(self.ended)} of {len(self.asked)} trials are stored")
 
     def on_end(self, record: Record) -> None:
-        """Count in a trial."""
+        """Add a trial that ended."""
         self.ended[record.trial.id] = record
         self.changed = time.monotonic()
         if self.console.is_terminal:
@@ -80,7 +80,7 @@ class LiveTable:
         self._say(f"[{len(self.ended)}/{len(self.asked)}] {place}: {news}{self._left_text()}")
 
     def render(self) -> RenderableType:
-        """Return the table as it stands."""
+        """Return the current table."""
         datasets = list(dict.fromkeys(cell.dataset for cell in self.cells))
         places = {(cell.name, cell.dataset): cell for cell in self.cells}
         table = Table(box=None, header_style="bold")
@@ -94,7 +94,7 @@ class LiveTable:
         return Group(table, Text(self.status(), style="bold"))
 
     def shown(self, cell: Cell) -> str:
-        """Return mean and spread of a cell so far, and how many of its trials are done."""
+        """Return mean and deviation of a cell so far, and how many of its trials are done."""
         ended = [self.ended[trial.id] for trial in cell.trials if trial.id in self.ended]
         scores = [
             100 * record.metrics["test_accuracy"]
@@ -105,10 +105,10 @@ class LiveTable:
         failed = sum(record.status == "failed" for record in ended)
         done = f"{len(ended) - failed}/{len(cell.trials)}"
         lost = f", {failed} failed" if failed else ""
-        return f"{spread(summary['mean'], summary['std'])} ({done}{lost})"
+        return f"{mean_and_std(summary.mean, summary.std)} ({done}{lost})"
 
     def status(self) -> str:
-        """Return the counts of all trials, and the time left."""
+        """Return the number of trials by status, and the time left."""
         failed = sum(record.status == "failed" for record in self.ended.values())
         remaining = len(self.asked) - len(self.ended)
         return (
@@ -117,7 +117,7 @@ class LiveTable:
         )
 
     def seconds_left(self) -> float | None:
-        """Estimate the time left from what trials of the same cell took, or else any trials."""
+        """Estimate the time left from finished trials of the same cell, or else of any cell."""
         known = [r.seconds for r in self.ended.values() if r.seconds is not None]
         if not known:
             return None

@@ -34,7 +34,7 @@ class Cell:
 
 
 class TrialObserver(Protocol):
-    """Told how an experiment goes on."""
+    """Receives the plan of an experiment, and every trial as it ends."""
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
         """Look at what is to be done, and at what had ended before, by the trial's id."""

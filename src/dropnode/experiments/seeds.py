@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -154,7 +154,6 @@ def run_seeds(
     runs = [results[seed] for seed in seeds if seed in results]
     told = records[request.seed]
     accuracies = [run.test_accuracy for run in runs if run.test_accuracy is not None]
-    spread: dict[str, Any] = summarise(accuracies)
     summary = SeedsResult(
         told.dataset,
         told.method,
@@ -162,7 +161,7 @@ def run_seeds(
         told.split,
         seeds=list(seeds),
         jobs=jobs,
-        **spread,
+        **asdict(summarise(accuracies)),
         runs=runs,
         failed=[FailedSeed(seed, failed[seed]) for seed in seeds if seed in failed],
         seconds=time.monotonic() - started,

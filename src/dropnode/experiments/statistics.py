@@ -1,89 +1,121 @@
-"""What many trials say: means and their intervals, and whether two methods differ."""
+"""Statistics over trials: means with their intervals, and tests of whether two methods differ."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 from scipy.special import stdtr, stdtrit
 
 FEWEST_PAIRS = 6
-"""Below this many pairs a signed-rank test cannot reach 5 %."""
+"""With fewer pairs a signed-rank test cannot reach the 5 % level."""
 
 
-def summarise(values: Sequence[float]) -> dict[str, float | int | None]:
-    """Return mean, standard deviation (n - 1), and half the 95 % t-interval of the mean.
+@dataclass(frozen=True)
+class Summary:
+    """The mean of some values and how certain it is; None where there are too few values.
 
-    None where there are too few values to tell.
+    Attributes
+    ----------
+    mean : float or None
+    std : float or None
+        Standard deviation, with n - 1.
+    ci95 : float or None
+        Half the width of the 95 % t-interval of the mean.
+    n : int
+        Number of values.
+    """
+
+    mean: float | None
+    std: float | None
+    ci95: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much the mean of one group exceeds that of another; None where it is undefined.
+
+    Attributes
+    ----------
+    difference : float or None
+    low, high : float or None
+        The 95 % Welch interval of the difference.
+    welch_p, wilcoxon_p : float or None
+        Two-sided p-values.
+    n_first, n_second : int
+        Number of values in either group.
+    """
+
+    difference: float | None
+    low: float | None
+    high: float | None
+    welch_p: float | None
+    wilcoxon_p: float | None
+    n_first: int
+    n_second: int
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Return mean, standard deviation and confidence interval of some values.
 
     Examples
     --------
     >>> summary = summarise([0.5, 0.7])
-    >>> [round(summary[key], 3) for key in ("mean", "std", "ci95", "n")]
-    [0.6, 0.141, 1.271, 2]
+    >>> round(summary.mean, 3), round(summary.std, 3), round(summary.ci95, 3), summary.n
+    (0.6, 0.141, 1.271, 2)
     """
     n = len(values)
-    deviation = float(np.std(values, ddof=1)) if n > 1 else None
-    return {
-        "mean": float(np.mean(values)) if n else None,
-        "std": deviation,
-        "ci95": None if deviation is None else float(stdtrit(n - 1, 0.975)) * deviation / n**0.5,
-        "n": n,
-    }
+    if n < 2:
+        return Summary(float(values[0]) if n else None, None, None, n)
+    deviation = float(np.std(values, ddof=1))
+    half = float(stdtrit(n - 1, 0.975)) * deviation / n**0.5
+    return Summary(float(np.mean(values)), deviation, half, n)
 
 
-def compare(first: Mapping[Hashable, float], second: Mapping[Hashable, float]) -> dict[str, Any]:
-    """Return by how much the first is better, with its 95 % interval, and two tests.
+def compare(first: Mapping[Hashable, float], second: Mapping[Hashable, float]) -> Difference:
+    """Compare the means of two groups by Welch's test, and their pairs by Wilcoxon's.
 
-    Welch's test compares the means. Wilcoxon's signed-rank test compares what both have the same
-    key of, such as the same seed on the same split. Both are two-sided; None where there are too
-    few values, or no differences at all.
+    Values with the same key, such as the same seed on the same split, form a pair. Both tests are
+    two-sided. They are undefined for too few values, and for values that do not differ at all.
 
     Examples
     --------
     >>> compared = compare({0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: 2.5, 2: 3.0})
-    >>> round(compared["difference"], 2), round(compared["welch_p"], 3), compared["wilcoxon_p"]
+    >>> round(compared.difference, 2), round(compared.welch_p, 3), compared.wilcoxon_p
     (1.83, 0.093, None)
     """
     a, b = np.array(list(first.values())), np.array(list(second.values()))
-    result: dict[str, Any] = {
-        "difference": float(a.mean() - b.mean()) if len(a) and len(b) else None,
-        "low": None,
-        "high": None,
-        "welch_p": None,
-        "wilcoxon_p": None,
-        "n_first": len(a),
-        "n_second": len(b),
-    }
-    if min(len(a), len(b)) > 1 and np.ptp(a) + np.ptp(b) > 0:
-        # By hand, because scipy warns of a side that is constant, such as a closed-form method.
-        difference = result["difference"]
+    difference = float(a.mean() - b.mean()) if len(a) and len(b) else None
+    low = high = welch_p = wilcoxon_p = None
+    if difference is not None and min(len(a), len(b)) > 1 and np.ptp(a) + np.ptp(b) > 0:
+        # Not by scipy, which warns of a constant group, such as a method without randomness.
         shares = [_variance(side) / len(side) for side in (a, b)]
         error = sum(shares) ** 0.5
         degrees = error**4 / (shares[0] ** 2 / (len(a) - 1) + shares[1] ** 2 / (len(b) - 1))
         half = float(stdtrit(degrees, 0.975)) * error
-        result |= {
-            "low": difference - half,
-            "high": difference + half,
-            "welch_p": 2 * float(stdtr(degrees, -abs(difference) / error)),
-        }
-    # Percentages that differ by as many nodes tie, whatever their last bits are.
-    differences = np.array([round(first[key] - second[key], 9) for key in first if key in second])
-    if len(differences) >= FEWEST_PAIRS and np.any(differences != 0):
-        result["wilcoxon_p"] = _signed_rank(differences[differences != 0])
-    return result
+        low, high = difference - half, difference + half
+        welch_p = 2 * float(stdtr(degrees, -abs(difference) / error))
+    # Rounded, so that pairs that differ by the same number of nodes tie exactly.
+    pairs = np.array([round(first[key] - second[key], 9) for key in first if key in second])
+    if len(pairs) >= FEWEST_PAIRS and np.any(pairs != 0):
+        wilcoxon_p = _signed_rank(pairs[pairs != 0])
+    return Difference(difference, low, high, welch_p, wilcoxon_p, len(a), len(b))
 
 
 def _variance(values: np.ndarray) -> float:
-    """Return the variance (n - 1): exactly 0 of equal values, whose mean may be rounded."""
+    """Return the variance (n - 1); exactly 0 for equal values, whose mean may be rounded."""
     return float(np.var(values, ddof=1)) if np.ptp(values) > 0 else 0.0
 
 
 def _signed_rank(differences: np.ndarray) -> float:
-    """Return the exact p of Wilcoxon's test, ties or not; scipy would permute, for seconds."""
-    # Twice the ranks, which are halves where an even number tie.
+    """Return the exact p of Wilcoxon's test, with or without ties.
+
+    With ties scipy would draw permutations, which takes seconds.
+    """
+    # Doubled, because an even number of ties have half-integer ranks.
     ranks = np.rint(2 * stats.rankdata(np.abs(differences))).astype(int)
     chances = np.zeros(ranks.sum() + 1)
     chances[0] = 1.0
@@ -96,7 +128,7 @@ def _signed_rank(differences: np.ndarray) -> float:
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values corrected for how many there are, by Holm's method; None stays None.
+    """Return p-values corrected for multiple tests by Holm's method; None stays None.
 
     Examples
     --------

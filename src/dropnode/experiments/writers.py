@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from dropnode.experiments import measures
+from dropnode.experiments.results import Results, RowResult, StageRow
+from dropnode.experiments.statistics import Summary
 from dropnode.files import atomic_write, write_json
 
 NOTHING = "–"
 
 
-def write_results(folder: Path, results: dict[str, Any]) -> None:
+def write_results(folder: Path, results: Results) -> None:
     """Write ``results.json``, ``.csv``, ``.md`` and ``.tex`` into a folder."""
     for ending, content in (
         ("csv", as_csv(results)),
@@ -22,23 +26,29 @@ def write_results(folder: Path, results: dict[str, Any]) -> None:
     ):
         with atomic_write(folder / f"results.{ending}", "w") as file:
             file.write(content)
-    write_json(folder / "results.json", results)
+    write_json(folder / "results.json", results.as_json())
 
 
-def as_csv(results: dict[str, Any]) -> str:
-    """Return one line a cell, or one a setting of a search."""
-    if results["rows"]:
+def as_csv(results: Results) -> str:
+    """Return a line per row of the results, or per setting of a search."""
+    values = results.as_json()
+    if results.rows:
         names = (
             "dataset method label preset mean std ci95 n asked failed paper paper_std difference "
             "median seconds"
         ).split()
-        lines = [[row[name] for name in names] for row in results["rows"]]
+        lines = [[row[name] for name in names] for row in values["rows"]]
+        for measure in measures_of(results):
+            names += [measure, f"{measure}_std"]
+            for line, row in zip(lines, results.rows, strict=True):
+                summary = row.measures[measure]
+                line += [summary.mean, summary.std]
     else:
         names = "dataset stage setting val_mean val_std test_mean test_std n asked chosen".split()
         lines = [
-            [stage["dataset"], stage["stage"], setting(row), *(row[name] for name in names[3:])]
-            for stage in results["search"] or []
-            for row in stage["rows"]
+            [stage.dataset, stage.stage, setting(row), *(getattr(row, name) for name in names[3:])]
+            for stage in results.stages
+            for row in stage.rows
         ]
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
@@ -46,113 +56,131 @@ def as_csv(results: dict[str, Any]) -> str:
     return target.getvalue()
 
 
-def as_markdown(results: dict[str, Any]) -> str:
+def as_markdown(results: Results) -> str:
     """Return the tables of an experiment, and the command that made them."""
-    parts = [f"# {results['title']}", results["description"], f"    {results['command']}"]
-    datasets = [dataset["name"] for dataset in results["datasets"]]
-    if results["rows"]:
+    parts = [f"# {results.title}", results.description, f"    {results.command}"]
+    if results.rows:
         parts.append("Test accuracy in percent: mean ± standard deviation (seeds), and the paper's")
-        lines = [
-            [label, *(_ours_and_paper(row) for row in rows)]
-            for label, rows in by_label(results, datasets)
-        ]
-        parts.append(_markdown(["", *datasets], lines))
-    for stage in results["search"] or []:
-        parts.append(f"## {stage['dataset']}, stage {stage['stage']}")
+        parts.append(_markdown(*_grid(results, "", _ours_and_paper)))
+    for name in measures_of(results):
+        parts.append(f"## {measure_title(name)}\n\nMean ± standard deviation (seeds)")
+        parts.append(_markdown(*_grid(results, "", partial(_measured_by, name))))
+    for stage in results.stages:
+        parts.append(f"## {stage.dataset}, stage {stage.stage}")
         lines = [
             [
-                f"**{setting(row)}**" if row["chosen"] else setting(row),
-                spread(row["val_mean"], row["val_std"]),
-                spread(row["test_mean"], row["test_std"]),
-                str(row["n"]),
+                f"**{setting(row)}**" if row.chosen else setting(row),
+                mean_and_std(row.val_mean, row.val_std),
+                mean_and_std(row.test_mean, row.test_std),
+                str(row.n),
             ]
-            for row in stage["rows"]
+            for row in stage.rows
         ]
         parts.append(_markdown(["setting", "validation (%)", "test (%)", "seeds"], lines))
-    if results["claims"]:
+    if results.claims:
         parts.append("## Claims\n\nWelch's test, two-sided, corrected by Holm over all lines.")
         lines = [
             [
-                one["claim"],
-                one["dataset"],
-                number(one["difference"], "+.2f"),
-                number(one["p_holm"], ".2g"),
-                f"{one['n_better']}, {one['n_than']}",
-                one["verdict"],
+                claim.claim,
+                claim.dataset,
+                number(claim.difference, "+.2f"),
+                number(claim.p_holm, ".2g"),
+                f"{claim.n_better}, {claim.n_than}",
+                claim.verdict,
             ]
-            for one in results["claims"]
+            for claim in results.claims
         ]
         parts.append(_markdown(["claim", "dataset", "difference", "p", "seeds", "verdict"], lines))
-    if results["comparisons"]:
+    if results.comparisons:
         parts.append("## Against the reference")
         lines = [
             [
-                f"{one['first']} – {one['second']}",
-                one["dataset"],
-                number(one["difference"], "+.2f"),
-                f"{number(one['low'], '+.2f')} to {number(one['high'], '+.2f')}",
-                number(one["welch_holm"], ".2g"),
-                number(one["wilcoxon_holm"], ".2g"),
+                f"{one.first} – {one.second}",
+                one.dataset,
+                number(one.test.difference, "+.2f"),
+                f"{number(one.test.low, '+.2f')} to {number(one.test.high, '+.2f')}",
+                number(one.welch_holm, ".2g"),
+                number(one.wilcoxon_holm, ".2g"),
             ]
-            for one in results["comparisons"]
+            for one in results.comparisons
         ]
         heads = ["pair", "dataset", "difference", "95 % interval", "Welch p", "Wilcoxon p"]
         parts.append(_markdown(heads, lines))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def as_latex(results: dict[str, Any]) -> str:
-    """Return the result table as a LaTeX tabular; of a search, one a stage."""
-    datasets = [dataset["name"] for dataset in results["datasets"]]
+def as_latex(results: Results) -> str:
+    """Return the results as LaTeX tabulars: accuracy, further measures, and stages."""
     tables = []
-    if results["rows"]:
-        lines = [
-            [label, *(_latex_cell(row) for row in rows)]
-            for label, rows in by_label(results, datasets)
-        ]
-        tables.append(_latex(["Method", *datasets], lines))
-    for stage in results["search"] or []:
+    if results.rows:
+        tables.append(_latex(*_grid(results, "Method", _latex_accuracy)))
+    for name in measures_of(results):
+        tables.append(_latex(*_grid(results, measure_title(name), partial(_latex_measure, name))))
+    for stage in results.stages:
         lines = [
             [
                 setting(row),
-                _latex_spread(row["val_mean"], row["val_std"]),
-                _latex_spread(row["test_mean"], row["test_std"]),
+                _latex_mean_and_std(row.val_mean, row.val_std),
+                _latex_mean_and_std(row.test_mean, row.test_std),
             ]
-            for row in stage["rows"]
+            for row in stage.rows
         ]
-        heads = [f"{stage['dataset']}, stage {stage['stage']}", "validation", "test"]
+        heads = [f"{stage.dataset}, stage {stage.stage}", "validation", "test"]
         tables.append(_latex(heads, lines))
     return "\n".join(tables)
 
 
-def by_label(
-    results: dict[str, Any], datasets: Sequence[str]
-) -> list[tuple[str, list[dict[str, Any] | None]]]:
-    """Return each method's label, and its cell on every dataset."""
-    cells = {(row["method"], row["dataset"]): row for row in results["rows"]}
-    labels = {row["method"]: row["label"] for row in results["rows"]}
+def by_label(results: Results) -> list[tuple[str, list[RowResult | None]]]:
+    """Return each method's label, and its row on every dataset."""
+    rows = {(row.method, row.dataset): row for row in results.rows}
+    labels = {row.method: row.label for row in results.rows}
     return [
-        (label, [cells.get((method, dataset)) for dataset in datasets])
+        (label, [rows.get((method, dataset.name)) for dataset in results.datasets])
         for method, label in labels.items()
     ]
 
 
-def setting(row: dict[str, Any]) -> str:
-    """Return what a setting of a search changes, as text."""
-    return ", ".join(f"{key}={value}" for key, value in row["changes"].items())
+def measures_of(results: Results) -> list[str]:
+    """Return the names of the further measures of some results."""
+    return list(dict.fromkeys(name for row in results.rows for name in row.measures))
 
 
-def spread(mean: float | None, deviation: float | None) -> str:
-    """Return a mean and its standard deviation, as far as there are any.
+def measure_title(name: str) -> str:
+    """Return how tables call a measure, with its unit.
 
     Examples
     --------
-    >>> spread(85.416, 0.4), spread(85.4, None), spread(None, None)
+    >>> measure_title("val_accuracy"), measure_title("val_loss")
+    ('validation accuracy (%)', 'validation loss')
+    """
+    measure = measures.MEASURES[name]
+    return f"{measure.title} (%)" if measure.kind == "fraction" else measure.title
+
+
+def measured(summary: Summary, name: str) -> str:
+    """Return mean and standard deviation of a measure, with three digits or more."""
+    decimals = 2
+    if measures.MEASURES[name].kind != "fraction" and summary.mean:
+        decimals = min(max(2 - math.floor(math.log10(abs(summary.mean))), 0), 6)
+    return mean_and_std(summary.mean, summary.std, decimals)
+
+
+def setting(row: StageRow) -> str:
+    """Return the changes of a setting as text."""
+    return ", ".join(f"{key}={value}" for key, value in row.changes.items())
+
+
+def mean_and_std(mean: float | None, deviation: float | None, decimals: int = 2) -> str:
+    """Return a mean and its standard deviation as text, as far as they are known.
+
+    Examples
+    --------
+    >>> mean_and_std(85.416, 0.4), mean_and_std(85.4, None), mean_and_std(None, None)
     ('85.42 ± 0.40', '85.40', '–')
     """
     if mean is None:
         return NOTHING
-    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+    return f"{mean:.{decimals}f}" + ("" if deviation is None else f" ± {deviation:.{decimals}f}")
 
 
 def number(value: float | None, form: str) -> str:
@@ -160,16 +188,30 @@ def number(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
 
 
-def _ours_and_paper(row: dict[str, Any] | None) -> str:
+def _grid(
+    results: Results, corner: str, show: Callable[[RowResult | None], str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the lines of a table with methods as lines and datasets as columns."""
+    heads = [corner, *(dataset.name for dataset in results.datasets)]
+    return heads, [[label, *map(show, rows)] for label, rows in by_label(results)]
+
+
+def _ours_and_paper(row: RowResult | None) -> str:
     if row is None:
         return NOTHING
-    text = f"{spread(row['mean'], row['std'])} ({row['n']})"
-    if row["failed"]:
-        text += f", {row['failed']} failed"
-    if row["paper"] is not None:
-        deviation = "" if row["paper_std"] is None else f" ± {row['paper_std']:.1f}"
-        text += f" / {row['paper']:.1f}{deviation}"
+    text = f"{mean_and_std(row.accuracy.mean, row.accuracy.std)} ({row.accuracy.n})"
+    if row.failed:
+        text += f", {row.failed} failed"
+    if row.paper is not None:
+        deviation = "" if row.paper_std is None else f" ± {row.paper_std:.1f}"
+        text += f" / {row.paper:.1f}{deviation}"
     return text
+
+
+def _measured_by(name: str, row: RowResult | None) -> str:
+    if row is None:
+        return NOTHING
+    return f"{measured(row.measures[name], name)} ({row.measures[name].n})"
 
 
 def _markdown(heads: list[str], lines: list[list[str]]) -> str:
@@ -178,11 +220,16 @@ def _markdown(heads: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
 
-def _latex_cell(row: dict[str, Any] | None) -> str:
-    return "--" if row is None else _latex_spread(row["mean"], row["std"])
+def _latex_accuracy(row: RowResult | None) -> str:
+    return "--" if row is None else _latex_mean_and_std(row.accuracy.mean, row.accuracy.std)
 
 
-def _latex_spread(mean: float | None, deviation: float | None) -> str:
+def _latex_measure(name: str, row: RowResult | None) -> str:
+    text = NOTHING if row is None else measured(row.measures[name], name)
+    return "--" if text == NOTHING else "$" + text.replace("±", r"\pm") + "$"
+
+
+def _latex_mean_and_std(mean: float | None, deviation: float | None) -> str:
     if mean is None:
         return "--"
     return f"${mean:.1f}" + ("$" if deviation is None else f" \\pm {deviation:.1f}$")

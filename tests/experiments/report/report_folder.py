@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from dropnode.analysis.metrics import BINS
+from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.runner import row_cells, stage_cells
 from dropnode.experiments.spec import Spec, load_spec
 from dropnode.experiments.store import Record, Store
@@ -31,6 +32,7 @@ CLASSES = {
     ],
 }
 SIZES = {"cora": (2708, 5278, 1433), "citeseer": (3327, 4552, 3703), "pubmed": (19717, 44324, 500)}
+BINS = 15
 ERROR = "ValueError: the loss of epoch 31 is nan; lower learning_rate"
 COMMAND = "dropnode reproduce table1-grand --out runs/table1"
 FINISHED = "2026-11-16T02:10:00+00:00"
@@ -68,12 +70,13 @@ def write_folder(
     absent: Iterable[tuple[str, str]] = (),
     bare: Iterable[tuple[str, str]] = (),
     shift: dict[tuple[str, str], float] | None = None,
-) -> dict[str, Any]:
+    further: Callable[[Trial], dict[str, Any]] = lambda trial: {},
+) -> Results:
     """Write the store and ``results.json`` of Table 1, or of a part of it; return the latter.
 
     Cells are named by method and dataset: ``broken`` ones have seeds that failed, ``absent`` ones
     were never run, and ``bare`` ones were imported, without histories or anything but accuracies;
-    ``shift`` moves a cell away from the paper's figure.
+    ``shift`` moves a cell away from the paper's figure, and ``further`` invents more measures.
     """
     spec = spec or load_spec("table1-grand")
     data = data or data_of(spec.datasets)
@@ -90,22 +93,25 @@ def write_folder(
             store.add(
                 _failed(trial)
                 if trial.seed in (broken or {}).get(key, ())
-                else _done(trial, level, classes, whole=key not in bare)
+                else _done(trial, level, classes, whole=key not in bare, further=further(trial))
                 for trial in cell.trials
             )
         results = summarise_experiment(spec, data, cells, store.get, COMMAND)
-    results |= {"finished": FINISHED}
-    write_json(folder / "results.json", results)
+    return write_results_json(folder, replace(results, finished=FINISHED))
+
+
+def write_results_json(folder: Path, results: Results) -> Results:
+    write_json(folder / "results.json", results.as_json())
     return results
 
 
-def write_search(folder: Path) -> dict[str, Any]:
+def write_search(folder: Path) -> Results:
     """Write the store and ``results.json`` of a search in three stages."""
     spec = load_spec("hyperparameters")
     assert spec.search is not None
     data = data_of(spec.datasets)
     chosen: dict[str, dict[str, Any]] = {"citeseer": {}}
-    stages: list[dict[str, Any]] = []
+    stages: list[Stage] = []
     with Store(folder) as store:
         for number in range(len(spec.search.stages)):
             tried = stage_cells(spec.search, data, number, chosen)
@@ -114,11 +120,9 @@ def write_search(folder: Path) -> dict[str, Any]:
                 store.add(_done(trial, level, 6) for trial in cell.trials)
             (stage,) = summarise_stage(number + 1, tried, store.get)
             stages.append(stage)
-            chosen["citeseer"] |= next(row["changes"] for row in stage["rows"] if row["chosen"])
-        results = summarise_experiment(spec, data, [], store.get, COMMAND)
-    results |= {"finished": FINISHED, "search": stages}
-    write_json(folder / "results.json", results)
-    return results
+            chosen["citeseer"] |= next(row.changes for row in stage.rows if row.chosen)
+        results = summarise_experiment(spec, data, [], store.get, COMMAND, stages)
+    return write_results_json(folder, replace(results, finished=FINISHED))
 
 
 def part_of_table(
@@ -136,7 +140,11 @@ def _failed(trial: Trial) -> tuple[Record, None]:
 
 
 def _done(
-    trial: Trial, level: float, classes: int, whole: bool = True
+    trial: Trial,
+    level: float,
+    classes: int,
+    whole: bool = True,
+    further: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Record, bytes | None]:
     generator = np.random.default_rng(int(trial.id, 16))
     accuracy = round(float(generator.normal(level, 0.55)) / 100, 3)
@@ -151,7 +159,7 @@ def _done(
     }
     history = None
     if whole:
-        metrics |= _judged(generator, accuracy, classes)
+        metrics |= {**_judged(generator, accuracy, classes), **further}
         history = write_history(_history(generator, epochs, best, accuracy, classes))
     return Record(trial, "done", metrics, 12.0, FINISHED, {"torch": "2.13.0"}), history
 

@@ -66,7 +66,7 @@ def measured(page: Path, folder: Path, width: int, *options: str) -> dict[str, A
     """
     script = """<script>addEventListener("load", () => {
         const root = document.documentElement;
-        const drawn = document.querySelector('svg [style*="fill: currentColor"]');
+        const drawn = document.querySelector('svg [style*="fill:currentColor"]');
         const figures = [...document.querySelectorAll("svg")];
         parent.postMessage(JSON.stringify({
             content: root.scrollWidth,

@@ -1,22 +1,22 @@
-"""The report of an experiment: one page that a reader can check, and its figures as files.
+"""The report of an experiment: a page with tables and figures, and the figures as files.
 
 ::
 
-    report.html      everything, in one file: no script, nothing from elsewhere
+    report.html      one self-contained file without scripts
     figures/         the same figures as SVG and PNG
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import matplotlib
 
 from dropnode.errors import ConfigError
 from dropnode.experiments.report.drawing import STYLE, Gallery
-from dropnode.experiments.report.evidence import read_cells
+from dropnode.experiments.report.evidence import read_evidence
 from dropnode.experiments.report.page import render
+from dropnode.experiments.results import read_results
 from dropnode.experiments.store import Store
 from dropnode.files import atomic_write
 
@@ -31,7 +31,7 @@ def write_report(folder: Path) -> Path:
     Parameters
     ----------
     folder : Path
-        Where ``dropnode reproduce`` left ``results.json`` and its trials.
+        With the ``results.json`` and the trials of ``dropnode reproduce``.
 
     Returns
     -------
@@ -41,14 +41,14 @@ def write_report(folder: Path) -> Path:
     source = folder / "results.json"
     if not source.is_file():
         raise ConfigError(
-            f"{folder} holds no results.json, so there is nothing to report; "
+            f"{folder} holds no results.json; "
             f"first run: dropnode reproduce EXPERIMENT --out {folder}"
         )
-    results = json.loads(source.read_text(encoding="utf-8"))
+    results = read_results(source)
     with Store(folder) as store:
-        cells = read_cells(results["rows"], store)
+        evidence = read_evidence(results.rows, store)
     with matplotlib.rc_context(STYLE):
-        page = render(results, cells, Gallery(folder / "figures"))
+        page = render(results, evidence, Gallery(folder / "figures"))
     target = folder / "report.html"
     with atomic_write(target, "w") as file:
         file.write(page)

@@ -1,9 +1,10 @@
-"""How a figure becomes files and a part of the page, readable on light and on dark paper alike."""
+"""Figures as files and as parts of the page, readable on a light and on a dark background."""
 
 from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,10 +15,10 @@ from matplotlib.figure import Figure
 from dropnode.files import write_bytes
 
 INK = "#1f2328"
-# Hues that stay apart for colour-blind readers.
+# Colours that remain distinct for colour-blind readers.
 OURS, THEIRS = "#0072B2", "#D55E00"
 _ON_THE_PAGE = {INK: "currentColor", OURS: "var(--ours)", THEIRS: "var(--theirs)"}
-"""Colours that the page decides, so that figures follow it into the dark."""
+"""Colours that become those of the page, so that figures follow its dark scheme."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -40,15 +41,15 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 9,
-    # Text as outlines: lines break where they did when the figure was laid out, on every machine.
+    # Text as outlines, so that it has the same size on every machine.
     "svg.fonttype": "path",
     "svg.hashsalt": "dropnode",
-    # In points: no eye sees it, and a noisy curve takes half the bytes.
+    # In points: invisible, and a noisy curve takes half the bytes.
     "path.simplify_threshold": 0.3,
 }
 
 WIDTH = 5.0
-"""Inches that a figure is wide: a phone then shows it about as large as it was drawn."""
+"""Width of a figure in inches: a phone shows it at about its natural size."""
 
 
 class Gallery:
@@ -57,7 +58,7 @@ class Gallery:
     Parameters
     ----------
     folder : Path
-        Where the files go.
+        Folder for the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +66,7 @@ class Gallery:
         self.names: set[str] = set()
 
     def add(self, name: str, figure: Figure, description: str) -> Markup:
-        """Save a figure under a name of its own, and return it as a part of the page."""
+        """Save a figure under a unique name, and return it as a part of the page."""
         name = unique(name, self.names)
         vector, raster = io.BytesIO(), io.BytesIO()
         figure.savefig(vector, format="svg", metadata={"Date": None, "Title": description})
@@ -82,7 +83,7 @@ class Gallery:
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """Return a name for files and anchors that was not taken before, and take it.
+    """Return a name for files and anchors that is not in ``taken`` yet, and add it there.
 
     Examples
     --------
@@ -100,26 +101,23 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def inline(svg: bytes, prefix: str, description: str) -> Markup:
-    """Return an SVG file as an element of a page that holds several.
+    """Return an SVG file of matplotlib as an element of a page that holds several.
 
-    Identifiers get a prefix, as those of two figures would clash; colours become the page's; the
-    description is read out instead of the outlines.
+    Identifiers get a prefix, because those of two figures would clash. Colours become those of the
+    page. Screen readers read the description instead of the outlines. Whatever has no visible
+    effect is left out, which halves the size.
     """
     root = ElementTree.fromstring(svg)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            # A style sheet inside would hold for the whole page, whose own has its rules.
-            if _local(child.tag) in ("metadata", "title", "style"):
-                parent.remove(child)
-    for element in root.iter():
+    for element in list(root.iter()):
         element.tag = _local(element.tag)
-        element.attrib = {
-            _local(name): _adapt(_local(name), value, prefix)
-            for name, value in element.attrib.items()
-        }
-    box = root.attrib["viewBox"]
-    root.attrib = {"viewBox": box, "role": "img", "aria-label": description}
-    # The markup is our own: what came from outside is outlines by now, or an escaped attribute.
+        element.attrib = {_local(name): value for name, value in element.attrib.items()}
+        element.text = element.tail = None
+    _tidy(root)
+    references = re.findall(r'(?:url\(#|href="#)([^)"]+)', svg.decode("utf-8"))
+    names = {name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(references))}
+    _adapt(root, names, decimals=1)
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": description}
+    # The markup is our own: text from outside is outlines by now, or an escaped attribute.
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
@@ -127,14 +125,86 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2]
 
 
-def _adapt(name: str, value: str, prefix: str) -> str:
-    if name == "id":
-        return f"{prefix}-{value}"
-    if name == "href":
-        return value.replace("#", f"#{prefix}-", 1)
-    if name in ("d", "x", "y"):
-        # A hundredth of a point is finer than any screen, and half the bytes.
-        return re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", value)
-    for colour, replacement in _ON_THE_PAGE.items():
-        value = value.replace(colour.lower(), replacement)
-    return value.replace("url(#", f"url(#{prefix}-")
+def _tidy(parent: ElementTree.Element) -> None:
+    """Remove metadata and titles, empty groups, and groups that change nothing."""
+    children: list[ElementTree.Element] = []
+    for child in list(parent):
+        parent.remove(child)
+        # A style sheet inside a figure would apply to the whole page.
+        if child.tag in ("metadata", "title", "style"):
+            continue
+        _tidy(child)
+        if child.tag == "g" and not child.attrib.keys() - {"id"}:
+            children += child
+        elif child.tag not in ("g", "defs") or len(child):
+            children.append(child)
+    parent.extend(children)
+
+
+def _adapt(element: ElementTree.Element, names: Mapping[str, str], decimals: int) -> None:
+    """Adapt the identifiers, colours and numbers of an element and of its children."""
+    if element.attrib.get("id") not in names:
+        element.attrib.pop("id", None)
+    for name, value in element.attrib.items():
+        if name == "id":
+            value = names[value]
+        elif name == "href":
+            value = "#" + names[value.removeprefix("#")]
+        elif name == "d":
+            value = relative_path(value, decimals)
+        elif name in ("x", "y"):
+            value = _short(float(value), 2)
+        elif name == "style":
+            value = re.sub(r"([:;])\s+", r"\1", value)
+            for colour, replacement in _ON_THE_PAGE.items():
+                value = value.replace(colour.lower(), replacement)
+        value = re.sub(r"translate\(([^)]*)\)", _translation, value)
+        value = re.sub(r"url\(#([^)]*)\)", lambda found: f"url(#{names[found[1]]})", value)
+        element.attrib[name] = value
+    for child in element:
+        # Definitions are the markers and letters, which are small.
+        _adapt(child, names, 2 if element.tag == "defs" else decimals)
+
+
+def _translation(found: re.Match[str]) -> str:
+    return f"translate({' '.join(_short(float(number), 2) for number in found[1].split())})"
+
+
+def relative_path(path: str, decimals: int) -> str:
+    """Return a path of matplotlib with rounded, relative coordinates, which takes fewer bytes.
+
+    Positions are rounded, not steps, so that errors do not add up.
+
+    Examples
+    --------
+    >>> relative_path("M 42.58 173.88 L 43.77 174.95 L 44.89 173.61 z", 1)
+    'm42.6 173.9l1.2 1.1 1.1-1.4z'
+    """
+    scale = 10**decimals
+    here = start = (0, 0)
+    text = before = ""
+    for command, rest in re.findall(r"([MLQCz])([^MLQCz]*)", path):
+        numbers = [round(scale * float(number)) for number in rest.split()]
+        steps = ""
+        for position, number in enumerate(numbers):
+            step = _short((number - here[position % 2]) / scale, decimals)
+            steps += f" {step}" if steps and step[0] != "-" else step
+        if numbers:
+            here = (numbers[-2], numbers[-1])
+        if command == "M":
+            start = here
+        if command == "z":
+            here = start
+        if command == before == "L":
+            text += steps if steps[0] == "-" else f" {steps}"
+        else:
+            text += command.lower() + steps
+        before = command
+    return text
+
+
+def _short(number: float, decimals: int) -> str:
+    """Return a rounded number without zeros that say nothing."""
+    text = f"{number:.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{number:.0f}"
+    text = text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+    return "0" if text in ("", "-0", "-") else text

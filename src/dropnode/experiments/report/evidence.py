@@ -1,4 +1,4 @@
-"""What the store knows of each row of results: the evidence behind its mean."""
+"""The stored trials behind each row of the results, collected for tables and figures."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from typing import Any
 
 import numpy as np
 
+from dropnode.experiments import measures
+from dropnode.experiments.results import RowResult
 from dropnode.experiments.store import Record, Store
 
 CURVES = 5
-"""Seeds of a method whose curves are drawn: more would hide one another."""
+"""Seeds per method whose training curves are drawn; more would hide one another."""
 
 POINTS = 200
-"""Points that a curve is thinned out to: about as many as its panel has pixels."""
+"""Points per training curve, about one per pixel of its panel."""
+
+HISTORY = "history"
+"""The key of training histories in :attr:`Evidence.lacking`."""
+
+DRAWN = ("matrix", "reliability", "curve")
+"""Kinds of measures that are drawn, rather than listed in a table."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The validation of one training, epoch by epoch; accuracies in percent."""
+    """Validation loss and accuracy of one training by epoch; accuracies in percent."""
 
     epoch: np.ndarray
     loss: np.ndarray
@@ -29,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often a confidence was right, in bins of equal width from 0 to 1.
+    """Counts of a reliability diagram, in bins of equal width from 0 to 1.
 
     ``confidence`` and ``correct`` are sums over the nodes of a bin.
     """
@@ -40,7 +48,7 @@ class Reliability:
 
     @classmethod
     def of(cls, counts: dict[str, list[float]]) -> Reliability:
-        """Return what a trial stored."""
+        """Return the counts that a trial stored."""
         return cls(*(np.asarray(counts[name]) for name in ("count", "confidence", "correct")))
 
     def __add__(self, other: Reliability) -> Reliability:
@@ -64,88 +72,78 @@ class Reliability:
 
 
 @dataclass
-class Cell:
-    """One row of results, and its trials.
+class Evidence:
+    """One row of the results, and its trials.
 
     Attributes
     ----------
-    row : dict
-        Of ``results.json``.
+    row : RowResult
     accuracies : list of float
-        Of the test nodes, in percent, one a trial that is done.
+        Test accuracy of every finished trial, in percent.
     curves : list of Curve
-        Of the first trials that have one.
-    confusions : list of ndarray
-        Test nodes by true class (rows) and predicted class.
-    reliabilities : list of Reliability
+        Of the first trials with a history.
+    drawn : dict
+        From the name of a measure that is drawn to its values, one per trial that stored it.
     lacking : dict
-        For ``history``, ``confusion`` and ``reliability``, the trials that are done but have none.
+        From ``history`` or the name of such a measure to the finished trials without it.
     failures : dict
-        From an error to the trials that ended in it.
+        From an error to the trials that failed with it.
     absent : list of str
-        Trials that never ended.
+        Ids of trials that have not ended.
     """
 
-    row: dict[str, Any]
+    row: RowResult
     accuracies: list[float] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
-    confusions: list[np.ndarray] = field(default_factory=list)
-    reliabilities: list[Reliability] = field(default_factory=list)
-    lacking: dict[str, list[str]] = field(
-        default_factory=lambda: {"history": [], "confusion": [], "reliability": []}
-    )
+    drawn: dict[str, list[Any]] = field(default_factory=dict)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
     failures: dict[str, list[str]] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
 
     @property
     def label(self) -> str:
-        """What the method is called."""
-        return str(self.row["label"])
-
-    @property
-    def complete(self) -> bool:
-        """Whether every seed asked for has a result."""
-        return not self.row["failed"] and bool(self.row["n"] >= self.row["asked"])
+        """The name of the method in tables and figures."""
+        return self.row.label
 
 
-def read_cells(rows: Sequence[dict[str, Any]], store: Store) -> list[Cell]:
-    """Return the cells of the rows, in their order."""
-    return [_read_cell(row, store) for row in rows]
+def read_evidence(rows: Sequence[RowResult], store: Store) -> list[Evidence]:
+    """Return the evidence for the rows, in their order."""
+    return [_read(row, store) for row in rows]
 
 
-def _read_cell(row: dict[str, Any], store: Store) -> Cell:
-    cell = Cell(row)
-    for identifier in row["trials"]:
+def _read(row: RowResult, store: Store) -> Evidence:
+    evidence = Evidence(row)
+    for identifier in row.trials:
         record = store.get(identifier)
         if record is None:
-            cell.absent.append(identifier)
+            evidence.absent.append(identifier)
         elif record.status == "failed":
             error = " ".join((record.error or "no reason was stored").split())
-            cell.failures.setdefault(error, []).append(_name(record))
+            evidence.failures.setdefault(error, []).append(_name(record))
         else:
-            _add(cell, record, store.history(identifier))
-    return cell
+            _add(evidence, record, store.history(identifier))
+    return evidence
 
 
-def _add(cell: Cell, record: Record, history: dict[str, np.ndarray] | None) -> None:
-    """Add a trial that is done."""
+def _add(evidence: Evidence, record: Record, history: dict[str, np.ndarray] | None) -> None:
+    """Add a finished trial."""
     name = f"{_name(record)} ({record.trial.id})"
     metrics = record.metrics
     if metrics.get("test_accuracy") is not None:
-        cell.accuracies.append(100 * metrics["test_accuracy"])
+        evidence.accuracies.append(100 * metrics["test_accuracy"])
     curve = None if history is None else curve_of(history, metrics["best_epoch"])
     if curve is None:
-        cell.lacking["history"].append(name)
-    elif len(cell.curves) < CURVES:
-        cell.curves.append(curve)
-    if metrics.get("confusion") is None:
-        cell.lacking["confusion"].append(name)
-    else:
-        cell.confusions.append(np.asarray(metrics["confusion"]))
-    if metrics.get("reliability") is None:
-        cell.lacking["reliability"].append(name)
-    else:
-        cell.reliabilities.append(Reliability.of(metrics["reliability"]))
+        evidence.lacking.setdefault(HISTORY, []).append(name)
+    elif len(evidence.curves) < CURVES:
+        evidence.curves.append(curve)
+    for key, measure in measures.MEASURES.items():
+        if measure.kind not in DRAWN:
+            continue
+        if metrics.get(key) is None:
+            evidence.lacking.setdefault(key, []).append(name)
+        else:
+            read = Reliability.of if measure.kind == "reliability" else np.asarray
+            evidence.drawn.setdefault(key, []).append(read(metrics[key]))
 
 
 def _name(record: Record) -> str:
@@ -154,15 +152,15 @@ def _name(record: Record) -> str:
 
 
 def curve_of(history: dict[str, np.ndarray], best_epoch: int) -> Curve | None:
-    """Return a thinned curve; None where nothing was validated."""
+    """Return a curve with at most ``POINTS`` points; None if nothing was validated."""
     if not all(
         np.isfinite(history.get(name, np.nan)).any() for name in ("val_loss", "val_accuracy")
     ):
         return None
-    # Counted over all phases, as the best one is; the history counts anew in each.
+    # Counted over all phases, like the best epoch; the history restarts in each phase.
     epochs = len(history["epoch"])
     kept = np.unique(np.linspace(0, epochs - 1, min(epochs, POINTS)).round().astype(int))
-    # The epoch whose weights were kept is marked on the line, so the line has to pass through it.
+    # The epoch whose weights were kept is marked on the line, so the line passes through it.
     kept = np.union1d(kept, [best_epoch - 1])
     return Curve(
         kept + 1,

@@ -1,10 +1,9 @@
-"""The figures of a report, drawn; :mod:`~dropnode.experiments.report.drawing` saves them."""
+"""Drawing the figures of a report; :mod:`~dropnode.experiments.report.drawing` saves them."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,40 +13,44 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dropnode.experiments.report.drawing import INK, OURS, THEIRS, WIDTH
-from dropnode.experiments.report.evidence import Cell, Curve, Reliability
+from dropnode.experiments.report.evidence import Curve, Evidence, Reliability
+from dropnode.experiments.results import Stage
 
 _SHARES = LinearSegmentedColormap.from_list(
     "shares", [(0.0, 0.35, 0.62, alpha) for alpha in (0, 1)]
 )
 
+_LINES = (OURS, THEIRS, "#009E73", "#CC79A7", "#999999", "#E69F00", "#56B4E9")
+"""Colours of methods that share a panel, distinct for colour-blind readers."""
+
 _NUMBERED = 12
-"""Classes up to which a confusion matrix has room for numbers, and for names in two lines."""
+"""With more classes, a confusion matrix has no room for numbers or names in two lines."""
 
 
-def draw_seeds(cells: Sequence[Cell]) -> Figure:
-    """Draw a box a method, every seed a point on it, and the paper's figure."""
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.42 * len(cells)), layout="constrained")
+def draw_seeds(rows: Sequence[Evidence]) -> Figure:
+    """Draw the test accuracies: a box per method, a point per seed, and the paper's figure."""
+    figure = Figure(figsize=(WIDTH, 1.1 + 0.42 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    for place, cell in enumerate(cells):
-        if cell.accuracies:
-            _draw_box(axes, place - 0.08, np.array(cell.accuracies))
-        if cell.row["paper"] is not None:
+    for place, evidence in enumerate(rows):
+        if evidence.accuracies:
+            _draw_box(axes, place - 0.08, np.array(evidence.accuracies))
+        if evidence.row.paper is not None:
             axes.errorbar(
-                cell.row["paper"],
+                evidence.row.paper,
                 place + 0.3,
-                xerr=cell.row["paper_std"],
+                xerr=evidence.row.paper_std,
                 fmt="D",
                 color=THEIRS,
                 markersize=3.8,
                 linewidth=1.1,
                 capsize=2,
             )
-    axes.plot([], [], "o", color=OURS, markersize=3, label="a seed")
-    if any(cell.row["paper"] is not None for cell in cells):
+    axes.plot([], [], "o", color=OURS, markersize=3, label="one seed")
+    if any(evidence.row.paper is not None for evidence in rows):
         axes.plot([], [], "D", color=THEIRS, markersize=4.5, label="paper (± std)")
-    labels = [cell.label + ("" if cell.accuracies else " (no result)") for cell in cells]
-    axes.set_yticks(range(len(cells)), [_wrapped(label, 22) for label in labels])
-    axes.set_ylim(len(cells) - 0.4, -0.6)
+    labels = [one.label + ("" if one.accuracies else " (no result)") for one in rows]
+    axes.set_yticks(range(len(rows)), [_wrapped(label, 22) for label in labels])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("test accuracy (%)")
     axes.grid(axis="x")
@@ -62,7 +65,7 @@ def _draw_box(axes: Axes, place: float, values: np.ndarray) -> None:
     axes.barh(place, width, height, box["q1"], fill=False, edgecolor=OURS, linewidth=0.9)
     for end, whisker in ((box["q1"], box["whislo"]), (box["q3"], box["whishi"])):
         axes.plot([end, whisker], [place, place], color=OURS, linewidth=0.9)
-    # Steps of the golden ratio spread points evenly, and the same way every time.
+    # Steps of the golden ratio distribute points evenly, without randomness.
     jitter = (np.arange(len(values)) * 0.6180339887 % 1 - 0.5) * 0.8 * height
     strength = 0.65 if len(values) <= 30 else 0.35
     axes.plot(
@@ -73,33 +76,33 @@ def _draw_box(axes: Axes, place: float, values: np.ndarray) -> None:
     )
 
 
-def draw_curves(cells: Sequence[Cell]) -> tuple[Figure, list[str]]:
-    """Draw validation loss and accuracy, a line a seed and a row of panels a method.
+def draw_curves(rows: Sequence[Evidence]) -> tuple[Figure, list[str]]:
+    """Draw validation loss and accuracy: a line per seed, a row of panels per method.
 
     Returns
     -------
     Figure
     list of str
-        What lies beyond the panels.
+        The values outside the panels.
     """
     height, foot, head = 0.84, 0.55, 0.48
-    total = height * len(cells) + foot + head
+    total = height * len(rows) + foot + head
     figure = Figure(figsize=(WIDTH, total))
-    panels = figure.subplots(len(cells), 2, sharex=True, sharey="col", squeeze=False)
+    panels = figure.subplots(len(rows), 2, sharex=True, sharey="col", squeeze=False)
     figure.subplots_adjust(
         left=0.1, right=0.985, bottom=foot / total, top=1 - head / total, hspace=0.46, wspace=0.2
     )
-    for (loss, accuracy), cell in zip(panels, cells, strict=True):
-        for curve in cell.curves:
+    for (loss, accuracy), evidence in zip(panels, rows, strict=True):
+        for curve in evidence.curves:
             _draw_curve(loss, curve, curve.loss)
             _draw_curve(accuracy, curve, curve.accuracy)
-        loss.set_title(cell.label, loc="left", fontsize=9, pad=3)
+        loss.set_title(evidence.label, loc="left", fontsize=9, pad=3)
         for axes in (loss, accuracy):
             axes.grid()
             axes.tick_params(labelsize=8.5)
             axes.yaxis.set_major_locator(MaxNLocator(3))
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    cut = _focus(panels[0, 0], panels[0, 1], [curve for cell in cells for curve in cell.curves])
+    cut = _focus(panels[0, 0], panels[0, 1], [curve for one in rows for curve in one.curves])
     for axes, name in zip(panels[0], ("validation loss", "validation accuracy (%)"), strict=True):
         middle = (axes.get_position().x0 + axes.get_position().x1) / 2
         figure.text(middle, 1 - 0.04 / total, name, ha="center", va="top", weight="bold")
@@ -115,7 +118,7 @@ def _draw_curve(axes: Axes, curve: Curve, values: np.ndarray) -> None:
 
 
 def _focus(loss: Axes, accuracy: Axes, curves: Sequence[Curve]) -> list[str]:
-    """Leave out what would press everything else flat; return what that is."""
+    """Cut off outliers that would flatten all curves; return what is outside the panels."""
     cut = []
     losses = np.concatenate([curve.loss for curve in curves])
     losses = losses[np.isfinite(losses)]
@@ -134,7 +137,7 @@ def _focus(loss: Axes, accuracy: Axes, curves: Sequence[Curve]) -> list[str]:
 
 
 def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
-    """Draw, of the nodes of each true class, the share that each class was predicted for."""
+    """Draw a matrix of shares per row; of nodes of a true class, those predicted as each class."""
     classes = len(names)
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -147,7 +150,7 @@ def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
                 column + 0.5,
                 row + 0.5,
                 f"{100 * share:.{0 if classes > 8 else 1}f}",
-                # Up to here either ink reads on the blue; above, only white does on light paper.
+                # White is legible on dark blue only, the ink of the page on everything lighter.
                 color="white" if share > 0.75 else INK,
                 ha="center",
                 va="center",
@@ -173,7 +176,7 @@ def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
 
 
 def draw_reliability(reliability: Reliability) -> Figure:
-    """Draw accuracy against confidence, and how many nodes each bin has."""
+    """Draw accuracy against confidence, and the share of nodes in each bin."""
     figure = Figure(figsize=(WIDTH, 4.0), layout="constrained")
     accuracy, share = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     bins = len(reliability.count)
@@ -183,7 +186,7 @@ def draw_reliability(reliability: Reliability) -> Figure:
     width = 100 / bins * 0.92
     correct = 100 * reliability.correct[filled] / count
     bars = accuracy.bar(
-        centres[filled], correct, width, color=OURS, alpha=0.45, label="accuracy of a bin"
+        centres[filled], correct, width, color=OURS, alpha=0.45, label="accuracy per bin"
     )
     (dots,) = accuracy.plot(
         100 * reliability.confidence[filled] / count,
@@ -209,35 +212,68 @@ def draw_reliability(reliability: Reliability) -> Figure:
     return figure
 
 
-def draw_stage(stage: dict[str, Any]) -> Figure:
-    """Draw what varying one key does to validation and test accuracy."""
-    (key,) = stage["varied"]
-    rows = stage["rows"]
+def draw_measured_curves(rows: Sequence[Evidence], name: str, title: str) -> Figure:
+    """Draw a measure that is a curve: the mean and standard deviation over seeds, per method."""
+    figure = Figure(figsize=(WIDTH, 3.2 + 0.1 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for place, evidence in enumerate(rows):
+        values = evidence.drawn[name]
+        longest = max(map(len, values))
+        padded = np.array(
+            [
+                np.pad(one.astype(float), (0, longest - len(one)), constant_values=np.nan)
+                for one in values
+            ]
+        )
+        steps, mean = np.arange(1, longest + 1), np.nanmean(padded, axis=0)
+        colour = _LINES[place % len(_LINES)]
+        style = ("-", "--", ":", "-.")[place // len(_LINES) % 4]
+        axes.plot(steps, mean, style, color=colour, linewidth=1.4, label=evidence.label)
+        if len(values) > 1:
+            # n - 1, except at steps that a single seed reached.
+            seeds = np.isfinite(padded).sum(axis=0)
+            deviation = np.nanstd(padded, axis=0) * np.sqrt(seeds / np.maximum(seeds - 1, 1))
+            axes.fill_between(
+                steps, mean - deviation, mean + deviation, color=colour, alpha=0.18, linewidth=0
+            )
+    axes.set_xlabel("step")
+    axes.set_ylabel(title)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.grid()
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+def draw_stage(stage: Stage) -> Figure:
+    """Draw validation and test accuracy against the one key that a stage varied."""
+    (key,) = stage.varied
+    rows = stage.rows
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     axes = figure.subplots()
     places = np.arange(len(rows))
-    for shift, part, colour, shape in (
-        (-0.06, "val", OURS, "o"),
-        (0.06, "test", THEIRS, "s"),
+    validation = [(row.val_mean, row.val_std) for row in rows]
+    test = [(row.test_mean, row.test_std) for row in rows]
+    for shift, label, values, colour, shape in (
+        (-0.06, "validation", validation, OURS, "o"),
+        (0.06, "test", test, THEIRS, "s"),
     ):
-        means = [np.nan if row[f"{part}_mean"] is None else row[f"{part}_mean"] for row in rows]
         axes.errorbar(
             places + shift,
-            means,
-            yerr=[row[f"{part}_std"] or 0.0 for row in rows],
+            [np.nan if mean is None else mean for mean, _ in values],
+            yerr=[deviation or 0.0 for _, deviation in values],
             fmt=f"{shape}-",
             color=colour,
             markersize=4,
             linewidth=1,
             capsize=2.5,
-            label={"val": "validation", "test": "test"}[part],
+            label=label,
         )
     for place, row in enumerate(rows):
-        if row["chosen"]:
+        if row.chosen:
             axes.axvspan(
                 place - 0.3, place + 0.3, color=INK, alpha=0.1, linewidth=0, label="chosen"
             )
-    axes.set_xticks(places, [str(row["changes"].get(key, "unchanged")) for row in rows])
+    axes.set_xticks(places, [str(row.changes.get(key, "unchanged")) for row in rows])
     axes.set_xlabel(key)
     axes.set_ylabel("accuracy (%)")
     axes.grid(axis="y")

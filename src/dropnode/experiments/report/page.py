@@ -1,9 +1,9 @@
-"""The page of a report: results, claims, what stands behind them, and how they came about."""
+"""The page of a report: results, claims, figures per dataset, and how they were made."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import resources
@@ -13,50 +13,68 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from dropnode.experiments import measures
 from dropnode.experiments.report.drawing import Gallery, unique
-from dropnode.experiments.report.evidence import CURVES, Cell
+from dropnode.experiments.report.evidence import CURVES, HISTORY, Evidence
 from dropnode.experiments.report.figures import (
     draw_confusion,
     draw_curves,
+    draw_measured_curves,
     draw_reliability,
     draw_seeds,
     draw_stage,
 )
+from dropnode.experiments.results import ClaimResult, Comparison, DatasetFacts, Results, Stage
+from dropnode.experiments.writers import (
+    mean_and_std,
+    measure_title,
+    measured,
+    measures_of,
+)
 
 FAR = 1.0
-"""Points of accuracy from the paper above which a difference is marked."""
+"""Percentage points from the paper's figure above which a difference is marked."""
+
+EXPECTED = ("confusion", "reliability")
+"""Measures of every trial; the page says so where one is missing."""
 
 
 @dataclass
 class Section:
-    """What the page says of one dataset."""
+    """The part of the page about one dataset."""
 
-    dataset: dict[str, Any]
+    dataset: DatasetFacts
     anchor: str
-    cells: list[Cell]
-    comparisons: list[dict[str, Any]]
+    rows: list[Evidence]
+    comparisons: list[Comparison]
     figures: list[tuple[Markup, str]] = field(default_factory=list)
     notes: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def label(self, method: str) -> str:
-        """Return what a method is called in this dataset's rows."""
-        return next((cell.label for cell in self.cells if cell.row["method"] == method), method)
+        """Return the label of a method in this dataset's rows."""
+        return next((one.label for one in self.rows if one.row.method == method), method)
+
+    @property
+    def main(self) -> Evidence:
+        """The row whose matrices are drawn: the reference of the comparisons, or else the first."""
+        reference = self.comparisons[0].first if self.comparisons else None
+        return next((one for one in self.rows if one.row.method == reference), self.rows[0])
 
 
-def render(results: dict[str, Any], cells: Sequence[Cell], gallery: Gallery) -> str:
-    """Return the page; figures go through the gallery."""
-    anchors: set[str] = {"results", "claims", "search", "datasets", "environment"}
+def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> str:
+    """Return the page; its figures are added to the gallery."""
+    anchors: set[str] = {"results", "claims", "settings", "datasets", "environment"}
     sections = [
         Section(
             dataset,
-            unique(dataset["name"], anchors),
-            [cell for cell in cells if cell.row["dataset"] == dataset["name"]],
-            [pair for pair in results["comparisons"] if pair["dataset"] == dataset["name"]],
+            unique(dataset.name, anchors),
+            [one for one in evidence if one.row.dataset == dataset.name],
+            [pair for pair in results.comparisons if pair.dataset == dataset.name],
         )
-        for dataset in results["datasets"]
+        for dataset in results.datasets
     ]
     for section in sections:
-        if section.cells:
+        if section.rows:
             _illustrate(section, gallery)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -66,15 +84,16 @@ def render(results: dict[str, Any], cells: Sequence[Cell], gallery: Gallery) -> 
     return template.render(
         results=results,
         style=Markup(_read("style.css")),
-        sections=[section for section in sections if section.cells],
-        methods=_methods(cells),
-        cells=cells,
-        incomplete=[cell for cell in cells if not cell.complete],
-        claims=_grouped(results["claims"]),
-        verdicts=Counter(claim["verdict"] for claim in results["claims"]),
-        label={section.dataset["name"]: section.label for section in sections},
-        stages=[(stage, _illustrate_stage(stage, gallery)) for stage in results["search"] or []],
-        compared=any(cell.row["paper"] is not None for cell in cells),
+        sections=[section for section in sections if section.rows],
+        methods=_methods(evidence),
+        evidence=evidence,
+        incomplete=[one for one in evidence if not one.row.complete],
+        claims=_grouped(results.claims),
+        verdicts=Counter(claim.verdict for claim in results.claims),
+        label={section.dataset.name: section.label for section in sections},
+        stages=[(stage, _illustrate_stage(stage, gallery)) for stage in results.stages],
+        compared=any(row.paper is not None for row in results.rows),
+        measures=measures_of(results),
         far=FAR,
     )
 
@@ -83,152 +102,198 @@ def _read(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _methods(cells: Sequence[Cell]) -> dict[tuple[str, str], dict[str, list[Cell]]]:
-    """Return the cells by method and dataset, as the table of a paper has them."""
-    table: dict[tuple[str, str], dict[str, list[Cell]]] = {}
-    for cell in cells:
-        line = table.setdefault((cell.row["method"], cell.label), {})
-        line.setdefault(cell.row["dataset"], []).append(cell)
+def _methods(
+    evidence: Sequence[Evidence],
+) -> dict[tuple[str, str], dict[str, list[Evidence]]]:
+    """Return the evidence by method and dataset, as in the table of a paper."""
+    table: dict[tuple[str, str], dict[str, list[Evidence]]] = {}
+    for one in evidence:
+        line = table.setdefault((one.row.method, one.label), {})
+        line.setdefault(one.row.dataset, []).append(one)
     return table
 
 
-def _grouped(claims: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return what each claim came to on every dataset."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+def _grouped(claims: Sequence[ClaimResult]) -> dict[str, list[ClaimResult]]:
+    """Return the results of each claim on every dataset."""
+    groups: dict[str, list[ClaimResult]] = {}
     for claim in claims:
-        groups.setdefault(claim["claim"], []).append(claim)
+        groups.setdefault(claim.claim, []).append(claim)
     return groups
 
 
 def _illustrate(section: Section, gallery: Gallery) -> None:
-    """Draw what there is to draw of a dataset, and note what is not there."""
+    """Draw the figures of a dataset, and note which are missing."""
     _show_seeds(section, gallery)
-    _show_confusion(section, gallery)
-    _show_reliability(section, gallery)
-    _show_curves(section, gallery)
+    for name, measure in measures.MEASURES.items():
+        show = _SHOW.get(measure.kind)
+        if show and (name in EXPECTED or any(name in one.drawn for one in section.rows)):
+            show(section, gallery, name)
+    _show_training(section, gallery)
 
 
 def _show_seeds(section: Section, gallery: Gallery) -> None:
-    name, cells = section.dataset["name"], section.cells
-    if not any(cell.accuracies for cell in cells):
+    name, rows = section.dataset.name, section.rows
+    if not any(one.accuracies for one in rows):
         section.notes.append(("No box plot: no trial has a test accuracy.", []))
         return
     medians = "; ".join(
-        f"{cell.label} {np.median(cell.accuracies):.2f} %" for cell in cells if cell.accuracies
+        f"{one.label} {np.median(one.accuracies):.2f} %" for one in rows if one.accuracies
     )
     drawn = gallery.add(
         f"{name}-seeds",
-        draw_seeds(cells),
+        draw_seeds(rows),
         f"Box plot of the test accuracies on {name}. Medians: {medians}.",
     )
     caption = (
-        "Test accuracy of every seed, over quartiles and median (box; whiskers end at the last "
-        "seed within 1.5 times its width)."
+        "Test accuracy of every seed, with median and quartiles (box); whiskers reach the last "
+        "seed within 1.5 times the width of the box."
     )
-    if any(cell.row["paper"] is not None for cell in cells):
+    if any(one.row.paper is not None for one in rows):
         caption += " Diamonds: the paper’s mean and standard deviation."
     section.figures.append((drawn, caption))
 
 
-def _show_confusion(section: Section, gallery: Gallery) -> None:
-    name, cell = section.dataset["name"], section.cells[0]
-    _note_lacking(section, cell, "confusion", "confusion matrix", len(cell.confusions))
-    if not cell.confusions:
+def _show_matrix(section: Section, gallery: Gallery, name: str) -> None:
+    dataset, evidence = section.dataset, section.main
+    title = measures.MEASURES[name].title
+    matrices = evidence.drawn.get(name, [])
+    _note_lacking(section, [evidence], name, title)
+    if not matrices:
         return
-    counts = np.sum(cell.confusions, axis=0)
+    counts = np.sum(matrices, axis=0)
+    names = dataset.class_names
+    if len(counts) != len(names):
+        names = tuple(str(number) for number in range(1, len(counts) + 1))
     sizes = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, sizes, out=np.full(counts.shape, np.nan), where=sizes > 0)
-    found = "; ".join(
+    correct = "; ".join(
         f"{one} {100 * share:.1f} %"
-        for one, share in zip(section.dataset["class_names"], np.diag(shares), strict=True)
+        for one, share in zip(names, np.diag(shares), strict=True)
         if np.isfinite(share)
     )
     drawn = gallery.add(
-        f"{name}-confusion",
-        draw_confusion(shares, section.dataset["class_names"]),
-        f"Confusion matrix of {cell.label} on {name}. Correct of each class: {found}.",
-    )
-    section.figures.append(
-        (
-            drawn,
-            f"Where test nodes of each true class (row) were put by {cell.label}, in percent of "
-            f"the class; mean of {_seeds(len(cell.confusions))}.",
-        )
-    )
-
-
-def _show_reliability(section: Section, gallery: Gallery) -> None:
-    name, cell = section.dataset["name"], section.cells[0]
-    _note_lacking(section, cell, "reliability", "reliability diagram", len(cell.reliabilities))
-    if not cell.reliabilities:
-        return
-    errors = [100 * each.error for each in cell.reliabilities]
-    pooled = sum(cell.reliabilities[1:], cell.reliabilities[0])
-    spread = f" ± {np.std(errors, ddof=1):.2f}" if len(errors) > 1 else ""
-    error = f"{np.mean(errors):.2f}{spread} %"
-    drawn = gallery.add(
-        f"{name}-reliability",
-        draw_reliability(pooled),
-        f"Reliability diagram of {cell.label} on {name}. Expected calibration error {error}.",
+        f"{dataset.name}-{name}",
+        draw_confusion(shares, names),
+        f"{_sentence(title)} of {evidence.label} on {dataset.name}. Correct per class: {correct}.",
     )
     caption = (
-        f"Confidence and accuracy of {cell.label} on test nodes, in {len(pooled.count)} bins. "
-        f"Expected calibration error (ECE) {error}"
+        f"{_sentence(title)} of {evidence.label}: test nodes by true class (row) and predicted "
+        f"class, in percent of the true class; mean of {_seeds(len(matrices))}."
+    )
+    section.figures.append((drawn, caption))
+
+
+def _show_reliability(section: Section, gallery: Gallery, name: str) -> None:
+    dataset, evidence = section.dataset.name, section.main
+    title = "reliability diagram" if name in EXPECTED else measures.MEASURES[name].title
+    diagrams = evidence.drawn.get(name, [])
+    _note_lacking(section, [evidence], name, title)
+    if not diagrams:
+        return
+    errors = [100 * one.error for one in diagrams]
+    pooled = sum(diagrams[1:], diagrams[0])
+    deviation = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
+    error = f"{mean_and_std(float(np.mean(errors)), deviation)} %"
+    drawn = gallery.add(
+        f"{dataset}-{name}",
+        draw_reliability(pooled),
+        f"{_sentence(title)} of {evidence.label} on {dataset}. Expected calibration error {error}.",
+    )
+    caption = (
+        f"{_sentence(title)} of {evidence.label} on the test nodes, in {len(pooled.count)} bins. "
+        f"Expected calibration error (ECE): {error}"
     )
     if len(errors) > 1:
         caption += (
-            f" (mean ± standard deviation over {len(errors)} seeds; of the bins drawn here, which "
-            f"pool them, {100 * pooled.error:.2f} %)"
+            f" (mean ± standard deviation over {len(errors)} seeds). The bins shown pool all "
+            f"seeds; their ECE is {100 * pooled.error:.2f} %"
         )
     section.figures.append((drawn, caption + "."))
 
 
-def _show_curves(section: Section, gallery: Gallery) -> None:
-    name = section.dataset["name"]
-    for cell in section.cells:
-        _note_lacking(section, cell, "history", "training curve", len(cell.curves))
-    shown = [cell for cell in section.cells if cell.curves]
+def _show_measured_curves(section: Section, gallery: Gallery, name: str) -> None:
+    dataset, title = section.dataset.name, measures.MEASURES[name].title
+    shown = [one for one in section.rows if name in one.drawn]
+    _note_lacking(section, section.rows, name, title)
+    labels = ", ".join(one.label for one in shown)
+    drawn = gallery.add(
+        f"{dataset}-{name}",
+        draw_measured_curves(shown, name, title),
+        f"{_sentence(title)} on {dataset}, for {labels}.",
+    )
+    section.figures.append((drawn, f"{_sentence(title)}: mean ± standard deviation over seeds."))
+
+
+_SHOW: Mapping[str, Callable[[Section, Gallery, str], None]] = {
+    "matrix": _show_matrix,
+    "reliability": _show_reliability,
+    "curve": _show_measured_curves,
+}
+"""How a measure is drawn, by its kind."""
+
+
+def _show_training(section: Section, gallery: Gallery) -> None:
+    name = section.dataset.name
+    _note_lacking(section, section.rows, HISTORY, "training curve")
+    shown = [one for one in section.rows if one.curves]
     if not shown:
         return
-    figure, cut = draw_curves(shown)
-    labels = ", ".join(cell.label for cell in shown)
+    figure, outside = draw_curves(shown)
+    labels = ", ".join(one.label for one in shown)
     drawn = gallery.add(
         f"{name}-curves",
         figure,
         f"Validation loss and accuracy against epochs on {name}, for {labels}.",
     )
     caption = (
-        f"Validation along training, up to {CURVES} seeds of each method, a line each. Dots: the "
-        "epoch whose weights were kept. All panels of a column have the same axes."
+        f"Validation loss and accuracy during training, one line per seed, up to {CURVES} seeds "
+        "per method. Dots: the epoch whose weights were kept. All panels of a column have the "
+        "same axes."
     )
-    if cut:
-        caption += f" Beyond the panels: {', '.join(cut)}."
+    if outside:
+        caption += f" Outside the panels: {', '.join(outside)}."
     section.figures.append((drawn, caption))
 
 
-def _illustrate_stage(stage: dict[str, Any], gallery: Gallery) -> Markup | None:
-    """Draw a stage of a search in which one key was varied."""
-    if len(stage["varied"]) != 1:
+def _illustrate_stage(stage: Stage, gallery: Gallery) -> Markup | None:
+    """Draw a stage that varied a single key."""
+    if len(stage.varied) != 1:
         return None
-    chosen = [row["changes"] for row in stage["rows"] if row["chosen"]]
-    told = "; ".join(_settings(changes) for changes in chosen) or "nothing"
+    chosen = [_settings(row.changes) for row in stage.rows if row.chosen]
     return gallery.add(
-        f"{stage['dataset']}-search-{stage['stage']}",
+        f"{stage.dataset}-stage-{stage.stage}",
         draw_stage(stage),
-        f"Validation and test accuracy on {stage['dataset']} against {stage['varied'][0]}. "
-        f"Chosen: {told}.",
+        f"Validation and test accuracy on {stage.dataset} against {stage.varied[0]}. "
+        f"Chosen: {'; '.join(chosen) or 'none'}.",
     )
 
 
-def _note_lacking(section: Section, cell: Cell, kind: str, what: str, there: int) -> None:
-    """Say which trials have nothing to draw, and whether a figure is left out for it."""
-    lacking = cell.lacking[kind]
-    if not there:
-        why = "its trials came without" if lacking else "none of its trials is done"
-        section.notes.append((f"No {what} of {cell.label}: {why}.", lacking))
-    elif lacking:
-        told = f"{cell.label}: {_seeds(len(lacking))} without a {what}."
-        section.notes.append((told, lacking))
+def _note_lacking(section: Section, rows: Sequence[Evidence], key: str, what: str) -> None:
+    """Note which methods have no such figure, and which of their trials lack it."""
+    without = [one for one in rows if not (one.curves if key == HISTORY else one.drawn.get(key))]
+    stored = [one for one in without if one.lacking.get(key)]
+    for group, why in (
+        (stored, f"{'its' if len(stored) == 1 else 'their'} trials were stored without it"),
+        ([one for one in without if one not in stored], "no trial is done"),
+    ):
+        if group:
+            labels = ", ".join(one.label for one in group)
+            trials = [
+                f"{one.label} {trial}" if len(group) > 1 else trial
+                for one in group
+                for trial in one.lacking.get(key, [])
+            ]
+            section.notes.append((f"No {what} of {labels}: {why}.", trials))
+    for one in rows:
+        if one not in without and one.lacking.get(key):
+            lacking = one.lacking[key]
+            note = f"{one.label}: {_seeds(len(lacking))} without a {what}."
+            section.notes.append((note, lacking))
+
+
+def _sentence(title: str) -> str:
+    """Return a title as the start of a sentence."""
+    return title[:1].upper() + title[1:]
 
 
 def _seeds(count: int) -> str:
@@ -244,7 +309,7 @@ def _signed(value: float | None) -> str:
 
 
 def _is_far(difference: float | None) -> bool:
-    # Of what is shown, so that the mark never contradicts the number.
+    # Rounded as it is shown, so that the mark never contradicts the number.
     return difference is not None and abs(round(difference, 2)) > FAR
 
 
@@ -273,7 +338,7 @@ def _moment(value: str) -> str:
     return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _settings(config: dict[str, Any]) -> str:
+def _settings(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}\u00a0=\u00a0{value}" for key, value in config.items())
 
 
@@ -285,4 +350,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "moment": _moment,
     "settings": _settings,
     "seeds": _seeds,
+    "measured": measured,
+    "measure_title": measure_title,
 }

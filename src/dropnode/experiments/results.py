@@ -1,0 +1,318 @@
+"""The results of an experiment: what ``results.json`` holds, as dataclasses.
+
+The summary makes them, and the writers, the report and the command line read them. Accuracies and
+other fractions are in percent. Reading is strict: an unknown or missing key, or a value of another
+type, is an error that names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from dropnode.errors import ConfigError
+from dropnode.experiments.statistics import Difference, Summary
+from dropnode.settings import suggestion
+
+_FLAT = {"flat": True}
+"""Metadata of a field whose own fields stand beside the others in JSON."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine and the software that summed up the results."""
+
+    platform: str
+    processor: str
+    cores: int | None
+    python: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """The size of a dataset and of its split; ``sha256`` is the hash of the graph."""
+
+    name: str
+    sha256: str
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    class_names: tuple[str, ...]
+    split: str
+    train: int
+    val: int
+    test: int
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One method on one dataset.
+
+    Attributes
+    ----------
+    dataset, method, label, preset : str
+    config : dict
+        Settings that are not at their default.
+    accuracy : Summary
+        Of the test accuracies.
+    median : float or None
+        Median test accuracy.
+    asked, failed : int
+        Number of trials asked for, and of those that failed.
+    paper, paper_std : float or None
+        The published mean and standard deviation.
+    difference : float or None
+        Our mean minus the published one.
+    seconds : float or None
+        Median time of a trial.
+    trials : tuple of str
+        Ids of the trials asked for.
+    measures : dict
+        From the name of each further measure that the spec asks for, if it is a number, to its
+        summary.
+    chosen : dict
+        The setting that validation chose, where the row leaves one to it.
+    """
+
+    dataset: str
+    method: str
+    label: str
+    preset: str
+    config: Mapping[str, Any]
+    accuracy: Summary = field(metadata=_FLAT)
+    median: float | None
+    asked: int
+    failed: int
+    paper: float | None
+    paper_std: float | None
+    difference: float | None
+    seconds: float | None
+    trials: tuple[str, ...]
+    measures: Mapping[str, Summary] = field(default_factory=dict)
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trial asked for has a test accuracy."""
+        return not self.failed and self.accuracy.n >= self.asked
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The reference row compared with another; p-values corrected by Holm's method."""
+
+    dataset: str
+    first: str
+    second: str
+    test: Difference = field(metadata=_FLAT)
+    welch_holm: float | None
+    wilcoxon_holm: float | None
+
+
+class Verdict(StrEnum):
+    """The outcome of testing a claim."""
+
+    CONFIRMED = "confirmed"
+    CONTRADICTED = "contradicted"
+    NOT_CONFIRMED = "not confirmed"
+    TOO_FEW_SEEDS = "too few seeds"
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim of the paper, tested on one dataset."""
+
+    claim: str
+    dataset: str
+    better: str
+    than: str
+    difference: float | None
+    p: float | None
+    n_better: int
+    n_than: int
+    p_holm: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One setting of a stage, with its validation and test accuracies."""
+
+    changes: Mapping[str, Any]
+    val_mean: float | None
+    val_std: float | None
+    test_mean: float | None
+    test_std: float | None
+    n: int
+    asked: int
+    chosen: bool
+    trials: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The settings that one stage of a search tried on one dataset."""
+
+    dataset: str
+    stage: int
+    varied: tuple[str, ...]
+    rows: tuple[StageRow, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that ``results.json`` holds.
+
+    An experiment has either ``rows``, with their comparisons and claims, or ``stages``. In JSON the
+    stages are called ``search``, and null where there are none.
+    """
+
+    experiment: str
+    title: str
+    description: str
+    command: str
+    finished: str
+    environment: Machine
+    datasets: tuple[DatasetFacts, ...]
+    rows: tuple[RowResult, ...]
+    comparisons: tuple[Comparison, ...]
+    claims: tuple[ClaimResult, ...]
+    stages: tuple[Stage, ...] = field(metadata={"key": "search", "empty": None})
+
+    @property
+    def trials(self) -> set[str]:
+        """Ids of all trials that the results are about."""
+        settings = [row for stage in self.stages for row in stage.rows]
+        lines: list[RowResult | StageRow] = [*self.rows, *settings]
+        return {identifier for line in lines for identifier in line.trials}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the results as the plain values of ``results.json``."""
+        return cast(dict[str, Any], _plain(self))
+
+    @classmethod
+    def from_json(cls, values: Any) -> Results:
+        """Read what :meth:`as_json` returns; anything else is a :class:`ConfigError`."""
+        return _record("", values, cls)
+
+
+def read_results(path: Path) -> Results:
+    """Read a ``results.json`` file."""
+    try:
+        return Results.from_json(json.loads(path.read_bytes(), parse_constant=_refuse))
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}); write it again with: dropnode report {path.parent}"
+        ) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ConfigError(f"{constant} is not a number of JSON")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if dataclasses.is_dataclass(value):
+        values: dict[str, Any] = {}
+        for one in dataclasses.fields(value):
+            part = getattr(value, one.name)
+            if one.metadata.get("flat"):
+                values |= _plain(part)
+            elif part or _required(one):
+                values[_key(one)] = one.metadata.get("empty", []) if part == () else _plain(part)
+        return values
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+_Record = TypeVar("_Record")
+
+
+def _record(where: str, values: Any, kind: type[_Record]) -> _Record:
+    """Read a dataclass; ``where`` leads to it from the top of the file."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where or 'the file'} is {_shown(values)}; expected keys and values")
+    known = list(_keys(kind))
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"unknown key {_at(where, key)!r}{suggestion(str(key), known)}")
+    return _fields(where, values, kind)
+
+
+def _fields(where: str, values: Mapping[str, Any], kind: type[_Record]) -> _Record:
+    hints, parts = get_type_hints(kind), {}
+    for one in dataclasses.fields(cast(Any, kind)):
+        key = _key(one)
+        if one.metadata.get("flat"):
+            parts[one.name] = _fields(where, values, hints[one.name])
+        elif key in values:
+            value = values[key]
+            empty = "empty" in one.metadata and value == one.metadata["empty"]
+            parts[one.name] = () if empty else _value(_at(where, key), value, hints[one.name])
+        elif _required(one):
+            raise ConfigError(f"{_at(where, key)} is missing")
+    return kind(**parts)
+
+
+def _value(where: str, value: Any, kind: Any) -> Any:
+    """Return a value of JSON as the type of a field."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _value(where, value, arguments[0])
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return _record(where, value, cast(type, kind))
+    if origin is tuple and isinstance(value, list):
+        return tuple(_value(f"{where}[{k}]", one, arguments[0]) for k, one in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {key: _value(_at(where, key), one, arguments[1]) for key, one in value.items()}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        if value in list(kind):
+            return kind(value)
+        raise ConfigError(f"{where} is {_shown(value)}; expected one of {', '.join(kind)}")
+    accepted = (int, float) if kind is float else kind
+    if origin is None and isinstance(value, accepted) and (kind is bool) == (type(value) is bool):
+        return value
+    expected = {tuple: "a list", Mapping: "keys and values"}.get(origin) or _NAMES[kind]
+    raise ConfigError(f"{where} is {_shown(value)}; expected {expected}")
+
+
+_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _keys(kind: type) -> Iterable[str]:
+    hints = get_type_hints(kind)
+    for one in dataclasses.fields(cast(Any, kind)):
+        if one.metadata.get("flat"):
+            yield from _keys(hints[one.name])
+        else:
+            yield _key(one)
+
+
+def _key(one: dataclasses.Field[Any]) -> str:
+    return cast(str, one.metadata.get("key", one.name))
+
+
+def _required(one: dataclasses.Field[Any]) -> bool:
+    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+
+
+def _at(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
