@@ -9,7 +9,7 @@ from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import aligned, scratch
 from dropnode.ops.kernels.simd import add_scaled, keep, load, prefetch, splat, store
 from dropnode.ops.kernels.sparse import AHEAD, Csr, has_bit
-from dropnode.ops.kernels.threads import spread
+from dropnode.ops.kernels.threads import in_parallel
 
 
 def large_view(
@@ -48,7 +48,7 @@ def large_view(
             out,
         )
 
-    spread(block, range(len(panels)))
+    in_parallel(block, range(len(panels)))
     return statistics[0], statistics[1]
 
 
@@ -76,7 +76,7 @@ def feature_panels(features: Columns, places: np.ndarray, entry_words: np.ndarra
             panels[number],
         )
 
-    spread(fill, range(len(panels)))
+    in_parallel(fill, range(len(panels)))
     return panels
 
 

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import nn
 
 from dropnode.methods.grand.fused import large, small, views
@@ -17,7 +16,7 @@ from dropnode.methods.grand.fused.parts import Gradients, Memory, kept_nodes, wo
 from dropnode.methods.grand.heads import FixedNorm, Head
 from dropnode.ops.kernels import octets
 from dropnode.ops.kernels.memory import padded
-from dropnode.ops.kernels.threads import PIECES, ranges, spread, spread_whole
+from dropnode.ops.kernels.threads import PIECES, in_parallel, in_parallel_whole, ranges
 from dropnode.ops.perturb import Augmentation
 from dropnode.ops.propagation import SparseMatrix, mixed_order
 from dropnode.ops.randomness import Mask, Stream
@@ -48,6 +47,9 @@ class Propagated:
         if head.norm1 is None and operator.shape[0] <= SMALL and dense < sparse:
             unit = torch.eye(operator.shape[0])
             self.mixed = small.dense_panels(mixed_order(operator, unit, order).T.numpy())
+        # Imported here: few configurations need it, and it takes a tenth of a training's start.
+        from scipy.sparse.csgraph import reverse_cuthill_mckee
+
         # Neighbours near each other, so that fewer of the rows they share leave the cache.
         matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
         self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
@@ -92,7 +94,7 @@ class Propagated:
             elif head.norm1 is not None:
                 kept[view] = torch.from_numpy(part).sum(dim=0)
 
-        spread_whole(collect, range(len(self.drops)))
+        in_parallel_whole(collect, range(len(self.drops)))
         total, kept = total.sum(dim=0), kept.sum(dim=0)
         if head.norm1 is None:
             return {"weight1": total[:, :hidden]}
@@ -117,7 +119,7 @@ class Propagated:
             words[view] = Mask.draw(stream, nodes, self.num_features, rate).words
 
         if rate > 0:
-            spread(draw, range(len(drawn)))
+            in_parallel(draw, range(len(drawn)))
         return [
             views.Drop(
                 words_of([view.node_mask]),
@@ -171,7 +173,7 @@ class Propagated:
                 norm is not None,
                 self.memory(f"view {view}", nodes, width),
             )
-            spread(partial(multiply, view), ranges(nodes, PIECES))
+            in_parallel(partial(multiply, view), ranges(nodes, PIECES))
 
         def multiply(view: int, piece: tuple[int, int]) -> None:
             some = slice(*piece)
@@ -187,7 +189,7 @@ class Propagated:
         if all(drop.entry_words.shape[1] == 0 for drop in self.drops):
             # Made once for all views, and not by several of them at the same time.
             self._panels(self.drops[0], places[0])
-        spread_whole(make, range(len(drawn)))
+        in_parallel_whole(make, range(len(drawn)))
         if norm is not None:
             for view in range(len(drawn)):
                 mean, variance = (
@@ -215,5 +217,5 @@ def _transposed_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor
         some = slice(*pieces[number])
         torch.mm(left[some].T, right[some], out=parts[number])
 
-    spread(multiply, range(len(pieces)))
+    in_parallel(multiply, range(len(pieces)))
     return parts.sum(dim=0)

@@ -30,7 +30,7 @@ from dropnode.ops.kernels.simd import (
     total,
     where_positive,
 )
-from dropnode.ops.kernels.threads import PIECES, ranges, spread, threads
+from dropnode.ops.kernels.threads import PIECES, in_parallel, kernel_threads, ranges
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def learn(
 
     # Few calls, each of several pieces: a thread that goes from one to the next has to wait for the
     # interpreter in between.
-    spread(several, ranges(len(pieces), threads()))
+    in_parallel(several, ranges(len(pieces), kernel_threads()))
     supervised, consistency = losses.sum(axis=0)
     shift_gradient, scale_gradient = norms.sum(axis=0)
     return Gradients(
@@ -163,7 +163,9 @@ def activation_statistics(first: np.ndarray, bias1: np.ndarray) -> tuple[np.ndar
 def _mean(first: np.ndarray, bias1: np.ndarray, centre: np.ndarray, *, squared: bool) -> np.ndarray:
     pieces = ranges(len(first), PIECES)
     sums = np.zeros((len(pieces), first.shape[1]), np.float64)
-    spread(lambda k: _sums(first, bias1, centre, squared, *pieces[k], sums[k]), range(len(pieces)))
+    in_parallel(
+        lambda k: _sums(first, bias1, centre, squared, *pieces[k], sums[k]), range(len(pieces))
+    )
     mean: np.ndarray = sums.sum(axis=0) / len(first)
     return mean
 
@@ -183,7 +185,7 @@ def through_norm(
     """
     pieces = ranges(len(first), PIECES)
     sums = np.zeros((len(pieces), 1, bias1.shape[1]), np.float32)
-    spread(
+    in_parallel(
         lambda k: _through_norm(first, bias1, factor, slope, offset, *pieces[k], gradient, sums[k]),
         range(len(pieces)),
     )

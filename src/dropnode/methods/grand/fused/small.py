@@ -13,7 +13,7 @@ from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import aligned, scratch
 from dropnode.ops.kernels.simd import add_scaled, keep, load, splat, store
 from dropnode.ops.kernels.sparse import has_bit
-from dropnode.ops.kernels.threads import PIECES, ranges, spread
+from dropnode.ops.kernels.threads import PIECES, in_parallel, ranges
 
 TOGETHER = 4
 """Views that are made at once, in registers."""
@@ -89,7 +89,7 @@ def _spread_panels(
             product,
         )
 
-    spread(some, ranges(len(panels), PIECES))
+    in_parallel(some, ranges(len(panels), PIECES))
 
 
 def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     hidden = gradient.shape[1] // len(views)
     pieces = ranges(views.shape[1], PIECES)
     sums = aligned(len(pieces), views.shape[2], hidden)
-    spread(
+    in_parallel(
         lambda number: _small_adjoint(views, gradient, *pieces[number], sums[number]),
         range(len(pieces)),
     )
