@@ -64,7 +64,9 @@ def test_padded_is_the_next_multiple(columns: int) -> None:
     assert columns <= padded(columns) < columns + LANES
 
 
-def test_kernels_are_for_the_cpu() -> None:
+def test_kernels_are_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usable(torch.device("cpu"))
     for other in ("cuda", "cuda:1", "mps", "meta"):
         assert not usable(torch.device(other))
+    monkeypatch.setenv("DROPNODE_KERNELS", "0")
+    assert not usable(torch.device("cpu"))

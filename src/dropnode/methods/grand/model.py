@@ -10,7 +10,7 @@ from dropnode.graph import Graph, Split
 from dropnode.methods.base import Inputs, NodeClassifier
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.fused.autograd import First
-from dropnode.methods.grand.fused.rows import Task
+from dropnode.methods.grand.fused.kernels.rows import Task
 from dropnode.methods.grand.fused.step import Step
 from dropnode.methods.grand.heads import AttentionHead, DenseHead, FixedNorm, Head
 from dropnode.methods.grand.objective import consistency_loss, supervised_loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dropnode.methods.grand.fused.views import BLOCK, Columns, Drop, blocks
+from dropnode.methods.grand.fused.kernels.views import BLOCK, Columns, Drop, blocks
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import aligned, scratch
 from dropnode.ops.kernels.simd import add_scaled, keep, load, prefetch, splat, store
@@ -24,36 +24,42 @@ def large_view(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Write Ā(mask ⊙ X), dropped out, of one view into ``out`` (nodes, features padded).
 
-    ``panels`` are X by :func:`feature_panels`, ``factors`` what each node's features are multiplied
-    with, and ``places`` the rows of ``out``, and of the bits, that the nodes of these belong to.
-    With ``normalise``, columns get zero mean and unit variance before they are dropped out. Returns
-    the means and the (biased) variances; zeros and ones without.
+    Parameters
+    ----------
+    operator : Csr
+    panels : array (blocks, nodes, 64)
+        X as :func:`feature_panels` makes it.
+    factors : array of float32 (nodes,)
+        What the features of each node are multiplied with.
+    places : array of int (nodes,)
+        The nodes may be in an order of their own: node i of all the above has row ``places[i]`` in
+        ``out`` and in the bits of ``drop``.
+    order : int
+    drop : Drop
+    normalise : bool
+        Whether columns get zero mean and unit variance before they are dropped out.
+    out : array (nodes, blocks · 64)
+
+    Returns
+    -------
+    tuple of ndarray
+        The means and the (biased) variances of the columns; zeros and ones without ``normalise``.
     """
     statistics = np.zeros((2, out.shape[1]), np.float32)
     statistics[1] = 1.0
 
-    def block(number: int) -> None:
-        _large_view(
-            *operator,
-            panels[number],
-            factors,
-            places,
-            *scratch(2, len(out), BLOCK),
-            order,
-            normalise,
-            drop.input_words,
-            np.float32(drop.boost),
-            number,
-            statistics,
-            out,
-        )
+    def fill(number: int) -> None:
+        work = scratch(2, len(out), BLOCK)
+        made = _propagate(operator, panels[number], factors, order, work)
+        share = np.float32(1.0 / (order + 1))
+        _finish(work[made], share, normalise, drop, places, number, statistics, out)
 
-    in_parallel(block, range(len(panels)))
+    in_parallel(fill, range(len(panels)))
     return statistics[0], statistics[1]
 
 
 def feature_panels(features: Columns, places: np.ndarray, entry_words: np.ndarray) -> np.ndarray:
-    """Return features, without the entries dropped, dense, 64 columns a panel.
+    """Return features, without the entries dropped, as dense panels of 64 columns.
 
     Row i is that of the node ``places[i]``.
     """
@@ -64,24 +70,16 @@ def feature_panels(features: Columns, places: np.ndarray, entry_words: np.ndarra
 
     def fill(number: int) -> None:
         panels[number] = 0
-        _fill_panel(
-            features.starts,
-            features.nodes,
-            features.values,
-            features.entries,
-            entry_words,
-            rows,
-            number * BLOCK,
-            min(number * BLOCK + BLOCK, count),
-            panels[number],
-        )
+        columns = number * BLOCK, min(number * BLOCK + BLOCK, count)
+        _fill_panel(features, entry_words, rows, *columns, panels[number])
 
     in_parallel(fill, range(len(panels)))
     return panels
 
 
 @kernel
-def _fill_panel(starts, nodes, values, entries, entry_words, rows, first, stop, out):  # type: ignore[no-untyped-def]
+def _fill_panel(features, entry_words, rows, first, stop, out):  # type: ignore[no-untyped-def]
+    starts, nodes, values, entries = features
     for column in range(first, stop):
         for position in range(starts[column], starts[column + 1]):
             if has_bit(entry_words, 0, entries[position]):
@@ -89,26 +87,14 @@ def _fill_panel(starts, nodes, values, entries, entry_words, rows, first, stop, 
 
 
 @kernel
-def _large_view(  # type: ignore[no-untyped-def]
-    starts,
-    columns,
-    values,
-    x,
-    factors,
-    places,
-    work,
-    spare,
-    order,
-    normalise,
-    input_words,
-    boost,
-    number,
-    statistics,
-    out,
-):
+def _propagate(operator, x, factors, order, work):  # type: ignore[no-untyped-def]
+    """Write (K+1) Ā(factors ⊙ x) into one of the two halves of ``work``; return which."""
+    starts, columns, values = operator
     nodes = len(starts) - 1
     last = len(columns) - 1
     nothing = splat(64, np.float32(0))
+    # The first hop multiplies while it reads.
+    target = work[0]
     for node in range(nodes):
         power = add_scaled(nothing, factors[node], load(64, x, node, 0))
         if order > 0:
@@ -116,34 +102,44 @@ def _large_view(  # type: ignore[no-untyped-def]
                 prefetch(64, x, columns[min(entry + AHEAD, last)], 0)
                 column = columns[entry]
                 power = add_scaled(power, values[entry] * factors[column], load(64, x, column, 0))
-        store(power, work, node, 0)
+        store(power, target, node, 0)
+    made = 0
     for _ in range(order - 1):
+        source, target = work[made], work[1 - made]
         for node in range(nodes):
             power = add_scaled(nothing, factors[node], load(64, x, node, 0))
             for entry in range(starts[node], starts[node + 1]):
-                prefetch(64, work, columns[min(entry + AHEAD, last)], 0)
-                power = add_scaled(power, values[entry], load(64, work, columns[entry], 0))
-            store(power, spare, node, 0)
-        work, spare = spare, work
-    share = splat(64, np.float32(1.0 / (order + 1)))
-    mean = nothing
+                prefetch(64, source, columns[min(entry + AHEAD, last)], 0)
+                power = add_scaled(power, values[entry], load(64, source, columns[entry], 0))
+            store(power, target, node, 0)
+        made = 1 - made
+    return made
+
+
+@kernel
+def _finish(x, share, normalise, drop, places, number, statistics, out):  # type: ignore[no-untyped-def]
+    """Scale, normalise and drop out 64 columns, and write every row to its place."""
+    boost = np.float32(drop.boost)
+    shares = splat(64, share)
+    mean = splat(64, np.float32(0))
     factor = splat(64, boost)
     if normalise:
-        mean = _column_sums(work, nothing, False) * splat(64, np.float32(1.0 / nodes))
-        variance = _column_sums(work, mean, True) * splat(64, np.float32(1.0 / nodes))
-        store(mean * share, statistics, 0, number * 64)
-        store(variance * share * share, statistics, 1, number * 64)
+        per_node = splat(64, np.float32(1.0 / len(x)))
+        mean = _column_sums(x, mean, False) * per_node
+        variance = _column_sums(x, mean, True) * per_node
+        store(mean * shares, statistics, 0, number * 64)
+        store(variance * shares * shares, statistics, 1, number * 64)
         deviation = np.empty((1, 64), np.float32)
         for lane in range(64):
             deviation[0, lane] = boost / np.sqrt(statistics[1, number * 64 + lane] + 1e-5)
         factor = load(64, deviation, 0, 0)
-    factor = factor * share
+    factor = factor * shares
     bits = ~np.uint64(0)
-    for node in range(nodes):
+    for node in range(len(x)):
         place = places[node]
-        if input_words.shape[1] > 0:
-            bits = input_words[place, number]
-        store(keep(bits, (load(64, work, node, 0) - mean) * factor), out, place, number * 64)
+        if drop.input_words.shape[1] > 0:
+            bits = drop.input_words[place, number]
+        store(keep(bits, (load(64, x, node, 0) - mean) * factor), out, place, number * 64)
 
 
 @kernel
