@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
 import numpy as np
 import pytest
 import torch
@@ -153,3 +156,46 @@ def test_torchs_generator_is_put_back_even_after_an_error() -> None:
     with Stream(4).at("layer").torch_global():
         assert not torch.equal(torch.rand(4), draws[0])
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_threads_take_turns_at_torchs_generator() -> None:
+    """Four threads that draw at the same time get what each of them gets alone."""
+
+    def draw(seed: int) -> list[torch.Tensor]:
+        drawn = []
+        for epoch in range(50):
+            stream = Stream(seed).at("epoch", epoch)
+            with stream.torch_global():
+                drawn.append(torch.rand(3))
+                # A chance for the others to come between.
+                time.sleep(0)
+                with stream.at("inner").torch_global():
+                    drawn.append(torch.rand(2))
+                drawn.append(torch.rand(3))
+        return drawn
+
+    before = torch.random.get_rng_state()
+    alone = [draw(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as executor:
+        together = list(executor.map(draw, range(4)))
+    for ours, theirs in zip(alone, together, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_others_wait_until_a_block_is_over_even_if_it_fails() -> None:
+    def draw() -> torch.Tensor:
+        with Stream(0).torch_global():
+            return torch.rand(3)
+
+    def fail() -> None:
+        with Stream(1).torch_global():
+            others.append(executor.submit(draw))
+            assert not wait(others, timeout=0.2).done
+            raise KeyError
+
+    others: list[Future[torch.Tensor]] = []
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(KeyError):
+            fail()
+        assert torch.equal(others[0].result(20), draw())

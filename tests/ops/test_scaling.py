@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.preprocessing import normalize
 
 import oracles
+from dropnode.data import load_dataset
 from dropnode.errors import GraphError
 from dropnode.graph.checks import Matrix
 from dropnode.ops.scaling import KINDS, FeatureScaling
@@ -31,6 +35,47 @@ def test_rows_sum_to_one_and_empty_rows_stay_empty(drawn: RandomGraph) -> None:
         assert sp.issparse(scaled) == sp.issparse(features)
         assert scaled.dtype == np.float32
         np.testing.assert_allclose(dense(scaled), oracles.row_normalised(drawn.features), rtol=1e-6)
+
+
+@given(
+    arrays(
+        np.float32,
+        st.tuples(st.integers(1, 6), st.integers(1, 40)),
+        elements=st.one_of(
+            st.just(0.0), st.floats(0, float(np.finfo(np.float32).max), width=32), st.floats(0, 4)
+        ),
+        fill=st.nothing(),
+    ),
+    st.booleans(),
+)
+def test_sparse_rows_are_bit_identical_to_scikit_learns(values: np.ndarray, stored: bool) -> None:
+    """Whatever the sizes in a row, and whether zeros are stored."""
+    features = sp.csr_array(values)
+    if stored:
+        at = np.indices(values.shape).reshape(2, -1)
+        features = sp.csr_array((values.ravel(), at), shape=values.shape)
+    before = features.copy()
+    scaled = FeatureScaling.fit("row", features).apply(features)
+    assert_same_matrix(scaled, normalize(features, norm="l1"))
+    assert_same_matrix(features, before)
+
+
+@pytest.mark.parametrize("name", ["citeseer", "cora", "pubmed"])
+def test_real_rows_are_bit_identical_to_scikit_learns(name: str) -> None:
+    features = load_dataset(name).features
+    ones = (features != 0).astype(np.float32)
+    for kind, raw in (("row", features), ("binary", ones)):
+        scaled = FeatureScaling.fit(kind, features).apply(features)
+        assert_same_matrix(scaled, normalize(raw, norm="l1"))
+
+
+def assert_same_matrix(ours: sp.csr_array, theirs: sp.csr_array) -> None:
+    """The same stored entries, bit by bit."""
+    assert ours.shape == theirs.shape
+    for part in ("data", "indices", "indptr"):
+        mine, other = getattr(ours, part), getattr(theirs, part)
+        assert mine.dtype == other.dtype
+        assert mine.tobytes() == other.tobytes()
 
 
 SIZES = [1e-30, 1e-8, 1e-3, 1.0, 1e30, 1e38]

@@ -7,6 +7,7 @@ implementations of one method can draw equal masks, and the order of work never 
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,23 +63,30 @@ class Stream:
 
     @contextmanager
     def torch_global(self) -> Iterator[None]:
-        """Seed torch's global generator here and put it back afterwards.
+        """Seed torch's global generator for the enclosed code, and restore it afterwards.
 
-        For library layers that offer no generator argument (PyTorch Geometric's attention dropout).
+        For library layers that take no generator (PyTorch Geometric's attention dropout). All
+        threads share that generator, so the enclosed code runs on one thread at a time: the others
+        wait. A block may enclose another one of the same thread.
         """
-        if torch.accelerator.is_available():
-            with torch.random.fork_rng():
-                torch.manual_seed(self.integer())
+        with _torch_generator:
+            if torch.accelerator.is_available():
+                with torch.random.fork_rng():
+                    torch.manual_seed(self.integer())
+                    yield
+                return
+            # Without an accelerator, the general way would take a tenth of a small graph's epoch
+            # for devices that are not there.
+            before = torch.get_rng_state()
+            torch.default_generator.manual_seed(self.integer())
+            try:
                 yield
-            return
-        # Without one, the general way would spend a tenth of a small graph's epoch on devices that
-        # are not there.
-        before = torch.get_rng_state()
-        torch.default_generator.manual_seed(self.integer())
-        try:
-            yield
-        finally:
-            torch.set_rng_state(before)
+            finally:
+                torch.set_rng_state(before)
+
+
+_torch_generator = threading.RLock()
+"""Held by the thread that draws from torch's global generator."""
 
 
 @dataclass(frozen=True)

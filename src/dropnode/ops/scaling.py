@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.preprocessing import StandardScaler, normalize
 
 from dropnode.errors import GraphError
 from dropnode.graph.checks import Matrix
@@ -39,6 +38,9 @@ class FeatureScaling:
         """Learn the scaling from the features of the training graph."""
         if kind != "standard":
             return cls(kind)
+        # Imported here: scikit-learn takes as long to import as torch, and few presets need it.
+        from sklearn.preprocessing import StandardScaler
+
         # In float64: the squares of sparse features would be summed in the features' own type.
         wide = features.astype(np.float64) if sp.issparse(features) else features
         learnt = StandardScaler(with_mean=not sp.issparse(features)).fit(wide)
@@ -57,8 +59,8 @@ class FeatureScaling:
                     "use feature_scaling='standard' for features that can be negative"
                 )
             if sp.issparse(features):
-                return normalize(features, norm="l1")
-            # scikit-learn takes a dense row whose sum is below 1e-6 for empty, and leaves it.
+                return _divided_by_row_sums(sp.csr_array(features))
+            # Unlike scikit-learn, which leaves a dense row alone whose sum is below 1e-6.
             sums = features.sum(axis=1, keepdims=True, dtype=np.float64)
             sums[sums == 0] = 1.0
             return np.divide(features, sums, out=np.empty_like(features), casting="same_kind")
@@ -76,3 +78,16 @@ class FeatureScaling:
                 )
             return features / self.deviation
         return features
+
+
+def _divided_by_row_sums(features: sp.csr_array) -> sp.csr_array:
+    """Return sparse features with rows that sum to one; rows of zeros stay zero.
+
+    Bit-identical to ``sklearn.preprocessing.normalize(features, norm="l1")``, which does not have
+    to be imported: entries are added up one after the other, and divided, in float64.
+    """
+    rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+    sums = np.bincount(rows, weights=features.data, minlength=features.shape[0])
+    sums[sums == 0] = 1.0
+    scaled = (features.data / sums[rows]).astype(features.dtype)
+    return sp.csr_array((scaled, features.indices.copy(), features.indptr.copy()), features.shape)

@@ -19,6 +19,7 @@ from dropnode.ops.randomness import Dropout, Stream
 from dropnode.ops.scaling import KINDS
 from dropnode.settings import Config, choice, count, positive, weight
 from dropnode.training import Phase
+from dropnode.training.optimiser import Adam
 
 Parts = dict[str, torch.Tensor]
 
@@ -72,7 +73,7 @@ class Baseline(NodeClassifier):
             {"params": free, "weight_decay": 0.0},
         ]
         groups = [group for group in groups if group["params"]]
-        return torch.optim.Adam(groups, lr=self.config.learning_rate, fused=True)
+        return Adam(groups, lr=self.config.learning_rate, fused=True)
 
     def phases(self) -> list[Phase]:
         """Return one phase."""

@@ -36,6 +36,7 @@ from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.settings import Config, choice, count, rate, temperature
 from dropnode.training import Outcome, Phase
+from dropnode.training.optimiser import Adam, RMSprop
 from dropnode.training.stopping import Stopping
 
 PRETRAINING, M_STEP, E_STEP = "pretraining", "M-step", "E-step"
@@ -143,7 +144,7 @@ class GMNN(Baseline):
         return operator @ second(hidden)
 
     def _optimiser(self, name: str) -> torch.optim.Optimizer:
-        kind = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[self.config.optimiser]
+        kind = {"adam": Adam, "rmsprop": RMSprop}[self.config.optimiser]
         settings = {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
         return kind(self.network[name].parameters(), **settings)
 

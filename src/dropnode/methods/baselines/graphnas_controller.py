@@ -14,6 +14,7 @@ from dropnode.methods.baselines.graphnas_space import DECISIONS, SPACE, Action, 
 from dropnode.ops.kernels.threads import Threads, at_most
 from dropnode.ops.randomness import Stream
 from dropnode.settings import Config, count, positive, share, weight
+from dropnode.training.optimiser import Adam
 
 Memory = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell state of the recurrent network."""
@@ -105,7 +106,7 @@ class Controller(nn.Module):
                 nn.init.uniform_(parameter, -0.1, 0.1)
                 if decoder_bias:
                     nn.init.zeros_(parameter)
-        self.optimiser = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+        self.optimiser = Adam(self.parameters(), lr=config.learning_rate, fused=True)
         self.baseline: torch.Tensor | None = None
 
     @torch.no_grad()

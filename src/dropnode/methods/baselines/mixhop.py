@@ -32,6 +32,7 @@ from dropnode.methods.baselines.layers import Linear
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, rate
+from dropnode.training.optimiser import SGD
 
 DECREMENT = 0.01
 """Of the first learning rate, what every fall takes away."""
@@ -135,7 +136,7 @@ class MixHop(Baseline):
         return FallingSGD(groups, self.config.learning_rate, self.config.decrement_every)
 
 
-class FallingSGD(torch.optim.SGD):
+class FallingSGD(SGD):
     """Gradient descent at a rate that falls, evenly, every so many steps.
 
     The number of steps is kept in the parameter groups, which a checkpoint stores: a resumed run

@@ -30,6 +30,7 @@ from dropnode.methods.baselines.layers import Convolution
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, positive, weight
+from dropnode.training.optimiser import Adam
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class VBAT(GCN):
         edge = math.erf(math.sqrt(2.0))
         perturbation.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2.0) * config.adversary_spread)
         perturbation.grad = torch.empty_like(perturbation)
-        optimiser = torch.optim.Adam([perturbation], lr=config.adversary_rate, fused=True)
+        optimiser = Adam([perturbation], lr=config.adversary_rate, fused=True)
         for step in range(config.adversary_steps):
             with torch.no_grad():
                 logits = self.classify(self.inputs, stream.at("unperturbed", step))

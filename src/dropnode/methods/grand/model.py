@@ -10,7 +10,7 @@ from dropnode.graph import Graph, Split
 from dropnode.methods.base import Inputs, NodeClassifier
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.fused.autograd import First
-from dropnode.methods.grand.fused.rows import Task
+from dropnode.methods.grand.fused.kernels.rows import Task
 from dropnode.methods.grand.fused.step import Step
 from dropnode.methods.grand.heads import AttentionHead, DenseHead, FixedNorm, Head
 from dropnode.methods.grand.objective import consistency_loss, supervised_loss
@@ -27,6 +27,7 @@ from dropnode.ops.propagation import (
 from dropnode.ops.randomness import Dropout, Mask, Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.training import Phase
+from dropnode.training.optimiser import Adam
 
 SMALL_WORK = 30_000_000
 """Multiplications of a propagation, about 2 ms, below which torch's own operations are short."""
@@ -164,7 +165,7 @@ class Grand(NodeClassifier):
     def phases(self) -> list[Phase]:
         """Return GRAND's one phase: Adam on everything, until the validation says stop."""
         config = self.config
-        optimiser = torch.optim.Adam(
+        optimiser = Adam(
             self.head.parameters(),
             lr=config.learning_rate,
             weight_decay=config.weight_decay,

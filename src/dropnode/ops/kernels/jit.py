@@ -36,6 +36,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a part of kernels, whose code is put into theirs: calling it costs nothing."""
+    compiled: Callable[..., Any] = njit(forceinline=True, _nrt=False, **OPTIONS)(function)
+    return compiled
+
+
 @cache
 def _folder(home: Path) -> Path:
     """Return the cache of the kernels in a folder, which may call those in this one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 
 import numpy as np
@@ -13,8 +14,12 @@ LANES = 16
 
 
 def usable(device: torch.device) -> bool:
-    """Whether tensors of a device can be handed to kernels."""
-    return device.type == "cpu"
+    """Whether kernels compute on tensors of a device; plain torch does otherwise.
+
+    They do so on a CPU, unless the environment says ``DROPNODE_KERNELS=0``: results then are those
+    of other devices, equal up to rounding.
+    """
+    return device.type == "cpu" and os.environ.get("DROPNODE_KERNELS") != "0"
 
 
 def padded(columns: int) -> int:
@@ -23,11 +28,10 @@ def padded(columns: int) -> int:
 
 
 def aligned(*shape: int) -> np.ndarray:
-    """Return new float32 memory for kernels, its contents arbitrary.
+    """Return new float32 memory for kernels, with arbitrary contents.
 
-    It starts at a cache line: otherwise every vector is read from two. NumPy asks the system for
-    huge pages where there is much of it, without which every row of a large graph is a miss of
-    the TLB too.
+    It starts at a cache line: otherwise every vector would be read from two. NumPy asks the system
+    for huge pages for large arrays; without them, every row of a large graph would miss the TLB.
     """
     size = math.prod(shape)
     memory = np.empty(size + LANES, dtype=np.float32)
@@ -36,9 +40,10 @@ def aligned(*shape: int) -> np.ndarray:
 
 
 def scratch(*shape: int) -> np.ndarray:
-    """Return memory of this thread to work in, for as long as nobody else of the thread asks.
+    """Return working memory of this thread, valid until the thread asks for some again.
 
-    It is kept: memory fresh from the system costs more to touch first than a hop over it.
+    It is kept: touching fresh memory for the first time takes longer than a hop over it. Every
+    thread has its own, so that fits in several threads do not write into each other's.
     """
     size = math.prod(shape)
     held: np.ndarray | None = getattr(_thread, "scratch", None)

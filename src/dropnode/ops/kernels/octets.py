@@ -10,7 +10,7 @@ import numpy as np
 
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.simd import load, splat, store
-from dropnode.ops.kernels.threads import PIECES, ranges, spread
+from dropnode.ops.kernels.threads import PIECES, in_parallel, ranges
 
 CHUNK = 512
 """Nodes whose rows stay in cache while they are added to again and again."""
@@ -35,7 +35,7 @@ def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np
     count = -(-features // 8)
     out = np.empty((count * 8, gradient.shape[1]), np.float32)
 
-    spread(lambda part: _sum_kept(octets, gradient, *part, out), ranges(count, PIECES))
+    in_parallel(lambda part: _sum_kept(octets, gradient, *part, out), ranges(count, PIECES))
     return out[:features]
 
 

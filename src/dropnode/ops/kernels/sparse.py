@@ -17,7 +17,7 @@ import numpy as np
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import LANES, scratch
 from dropnode.ops.kernels.simd import add_scaled, load, prefetch, splat, store, stream
-from dropnode.ops.kernels.threads import PIECES, ranges, spread, threads
+from dropnode.ops.kernels.threads import PIECES, in_parallel, kernel_threads, ranges
 
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Where rows start, the column of each stored entry, its value."""
@@ -43,7 +43,7 @@ def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
         np.copyto(out, x)
     elif len(x) < MANY:
         # A block of columns a thread, through all hops.
-        spread(lambda block: _propagate_alone(matrix, x, block, order, out), blocks)
+        in_parallel(lambda block: _propagate_alone(matrix, x, block, order, out), blocks)
     else:
         # One block at a time, whose hops are shared: what is read is in the cache of all threads,
         # and in memory once.
@@ -64,19 +64,18 @@ def _propagate_together(
     matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
 ) -> None:
     width = _width(block)
-    copied, last_hop = _COPY[width], _LAST_HOP[width]
     # Written past the caches, a row need not be read from memory first.
     hop = (_STREAMED_HOP if len(x) >= FAR else _HOP)[width]
     own, source, target = scratch(3, len(x), width)
     pieces = ranges(len(x), PIECES)
     for column in range(*block, width):
-        spread(partial(copied, x, column, own), pieces)
+        in_parallel(partial(_COPY[width], x, column, own), pieces)
         read = own
         for _ in range(order - 1):
-            spread(partial(hop, *matrix, own, read, target), pieces)
+            in_parallel(partial(hop, *matrix, own, read, 1.0, target, 0), pieces)
             read, source, target = target, target, source
         share = 1.0 / (order + 1)
-        spread(partial(last_hop, *matrix, own, read, share, out, column), pieces)
+        in_parallel(partial(_HOP[width], *matrix, own, read, share, out, column), pieces)
 
 
 def _width(block: tuple[int, int]) -> int:
@@ -86,7 +85,7 @@ def _width(block: tuple[int, int]) -> int:
 def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     """Write the product of a sparse and a dense matrix into ``out``."""
     kernel = _PRODUCTS[_lanes(x.shape[1])]
-    spread(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), threads()))
+    in_parallel(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), kernel_threads()))
 
 
 def multiply_views(
@@ -110,7 +109,7 @@ def multiply_views(
     def rows(piece: tuple[int, int]) -> None:
         kernel(*features, flat, apart, views, node_words, entry_words, scale, *piece, out)
 
-    spread(rows, ranges(len(out), threads()))
+    in_parallel(rows, ranges(len(out), kernel_threads()))
 
 
 def multiply_views_adjoint(
@@ -123,7 +122,7 @@ def multiply_views_adjoint(
 ) -> None:
     """Write scale · (mask ⊙ X)ᵀ G of every view into ``out`` (views, features, hidden)."""
     kernel = _VIEWS_ADJOINT[_lanes(out.shape[2])]
-    spread(
+    in_parallel(
         lambda view: kernel(*features, gradient, view, node_words, entry_words, scale, out[view]),
         range(len(out)),
     )
@@ -143,39 +142,6 @@ def _lanes(columns: int) -> int:
     return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
 
 
-def _hop(lanes: int, past_caches: bool) -> Callable[..., Any]:
-    # Horner's scheme, y ← x + Ây: no running sum is read and written beside the powers.
-    @kernel
-    def hop(starts, columns, values, own, source, out, piece):  # type: ignore[no-untyped-def]
-        last = len(columns) - 1
-        for node in range(piece[0], piece[1]):
-            power = load(lanes, own, node, 0)
-            for entry in range(starts[node], starts[node + 1]):
-                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
-                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
-            if past_caches:
-                stream(power, out, node, 0)
-            else:
-                store(power, out, node, 0)
-
-    return hop
-
-
-def _last_hop(lanes: int) -> Callable[..., Any]:
-    @kernel
-    def last_hop(starts, columns, values, own, source, factor, out, target, piece):  # type: ignore[no-untyped-def]
-        last = len(columns) - 1
-        factors = splat(lanes, np.float32(factor))
-        for node in range(piece[0], piece[1]):
-            power = load(lanes, own, node, 0)
-            for entry in range(starts[node], starts[node + 1]):
-                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
-                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
-            store(power * factors, out, node, target)
-
-    return last_hop
-
-
 def _copy(lanes: int) -> Callable[..., Any]:
     @kernel
     def copied(x, column, out, piece):  # type: ignore[no-untyped-def]
@@ -185,24 +151,53 @@ def _copy(lanes: int) -> Callable[..., Any]:
     return copied
 
 
-def _hops(lanes: int) -> Callable[..., Any]:
-    copied, hop, last_hop = _COPY[lanes], _HOP[lanes], _LAST_HOP[lanes]
+def _hop(lanes: int, past_caches: bool) -> Callable[..., Any]:
+    @kernel
+    def hop(starts, columns, values, own, source, factor, out, column, piece):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
+        factors = splat(lanes, np.float32(factor))
+        for node in range(piece[0], piece[1]):
+            power = load(lanes, own, node, 0)
+            for entry in range(starts[node], starts[node + 1]):
+                prefetch(lanes, source, columns[min(entry + AHEAD, last)], 0)
+                power = add_scaled(power, values[entry], load(lanes, source, columns[entry], 0))
+            if past_caches:
+                stream(power * factors, out, node, column)
+            else:
+                store(power * factors, out, node, column)
 
+    return hop
+
+
+def _hops(lanes: int) -> Callable[..., Any]:
+    # The hop is written out once more: Numba never finds a kernel in its cache again that was made
+    # inside a function and holds other kernels.
     @kernel
     def hops(starts, columns, values, x, column, order, own, source, target, out):  # type: ignore[no-untyped-def]
-        every = (0, len(x))
+        nodes = len(x)
+        last = len(columns) - 1
         # Rows that lie far apart share few places in a cache: the columns get a place of their own.
         # Those that lie together can stay, even if the result goes there: the last hop reads a
         # node's own row before it writes it, and other rows from another place.
         if x.shape[1] == lanes and order > 1:
             own = x
         else:
-            copied(x, column, own, every)
+            for node in range(nodes):
+                store(load(lanes, x, node, column), own, node, 0)
         read = own
-        for _ in range(order - 1):
-            hop(starts, columns, values, own, read, target, every)
+        factors = splat(lanes, np.float32(1))
+        place = 0
+        for number in range(order):
+            if number == order - 1:
+                target, place = out, column
+                factors = splat(lanes, np.float32(1.0 / (order + 1)))
+            for node in range(nodes):
+                power = load(lanes, own, node, 0)
+                for entry in range(starts[node], starts[node + 1]):
+                    prefetch(lanes, read, columns[min(entry + AHEAD, last)], 0)
+                    power = add_scaled(power, values[entry], load(lanes, read, columns[entry], 0))
+                store(power * factors, target, node, place)
             read, source, target = target, target, source
-        last_hop(starts, columns, values, own, read, 1.0 / (order + 1), out, column, every)
 
     return hops
 
@@ -280,10 +275,9 @@ def _views_adjoint(lanes: int) -> Callable[..., Any]:
     return views_adjoint
 
 
+_COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
 _HOP = {lanes: _hop(lanes, False) for lanes in (WIDE, LANES)}
 _STREAMED_HOP = {lanes: _hop(lanes, True) for lanes in (WIDE, LANES)}
-_LAST_HOP = {lanes: _last_hop(lanes) for lanes in (WIDE, LANES)}
-_COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
 _HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
 _PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
 _VIEWS = {lanes: _views(lanes) for lanes in (64, 32, 16)}

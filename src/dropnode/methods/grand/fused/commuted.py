@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dropnode.methods.grand.fused.parts import Gradients, Memory, kept_nodes, pad, words_of
+from dropnode.methods.grand.fused.common import Gradients, Memory, kept_nodes, pad, words_of
 from dropnode.methods.grand.heads import DenseHead, FixedNorm
 from dropnode.ops.kernels.memory import padded
 from dropnode.ops.kernels.sparse import multiply_views, multiply_views_adjoint, propagate

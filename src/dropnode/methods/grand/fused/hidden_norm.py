@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from dropnode.methods.grand.fused import rows
-from dropnode.methods.grand.fused.parts import Gradients, pad
+from dropnode.methods.grand.fused.common import Gradients, pad
+from dropnode.methods.grand.fused.kernels import rows
 
 
 class HiddenNorm:

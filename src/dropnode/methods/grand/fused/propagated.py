@@ -3,112 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import nn
 
-from dropnode.methods.grand.fused import large, small, views
+from dropnode.methods.grand.fused.common import Gradients, Memory, kept_nodes, words_of
 from dropnode.methods.grand.fused.hidden_norm import update_running
-from dropnode.methods.grand.fused.parts import Gradients, Memory, kept_nodes, words_of
+from dropnode.methods.grand.fused.kernels.large_graphs import feature_panels, large_view
+from dropnode.methods.grand.fused.kernels.small_graphs import (
+    dense_panels,
+    small_adjoint,
+    small_views,
+)
+from dropnode.methods.grand.fused.kernels.views import BLOCK, Columns, Drop, blocks
 from dropnode.methods.grand.heads import FixedNorm, Head
 from dropnode.ops.kernels import octets
 from dropnode.ops.kernels.memory import padded
-from dropnode.ops.kernels.threads import PIECES, ranges, spread, spread_whole
+from dropnode.ops.kernels.threads import PIECES, in_parallel, in_parallel_whole, ranges
 from dropnode.ops.perturb import Augmentation
 from dropnode.ops.propagation import SparseMatrix, mixed_order
 from dropnode.ops.randomness import Mask, Stream
 
 SMALL = 4096
-"""Nodes of a graph whose dense Ā (64 MB) is worth keeping."""
+"""Nodes up to which the dense Ā (64 MB) is worth keeping."""
 
 
 class Propagated:
-    """Propagate all features of every view; drop out and normalise them; multiply."""
+    """Propagate all features of every view, drop out and normalise them, and multiply.
+
+    The views are made in one of two ways: from a dense Ā on small graphs (:class:`_SmallGraph`), or
+    by hops (:class:`_LargeGraph`).
+    """
 
     def __init__(
         self, head: Head, features: SparseMatrix, operator: SparseMatrix, order: int
     ) -> None:
-        self.head, self.order = head, order
+        assert not isinstance(head.norm1, FixedNorm)
+        self.head, self.operator, self.order = head, operator, order
+        self.norm = head.norm1
         self.wide = padded(head.weight1.shape[1])
-        starts, nodes, entries = (tensor.numpy() for tensor in features.by_column)
-        values = features.values.numpy()[entries]
-        self.columns = views.Columns(starts, nodes, values, entries)
         self.num_features = features.shape[1]
         self.memory = Memory()
-        self.operator = operator
-        self.mixed: np.ndarray | None = None
-        self.whole: np.ndarray | None = None
+        starts, nodes, entries = (tensor.numpy() for tensor in features.by_column)
+        self.columns = Columns(starts, nodes, features.values.numpy()[entries], entries)
+        self.small: _SmallGraph | None = None
         # Sums of dense rows against sums of sparse ones.
-        dense = operator.shape[0] * len(values)
+        dense = operator.shape[0] * len(entries)
         sparse = order * len(operator.values) * self.num_features
-        if head.norm1 is None and operator.shape[0] <= SMALL and dense < sparse:
-            unit = torch.eye(operator.shape[0])
-            self.mixed = small.dense_panels(mixed_order(operator, unit, order).T.numpy())
-        # Neighbours near each other, so that fewer of the rows they share leave the cache.
-        matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
-        self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
-        self.ordered = SparseMatrix.from_scipy(matrix[self.places][:, self.places])
+        if self.norm is None and operator.shape[0] <= SMALL and dense < sparse:
+            self.small = _SmallGraph(self.columns, operator, order, self.memory)
+
+    @cached_property
+    def large(self) -> _LargeGraph:
+        """The general way, made when it is first needed."""
+        return _LargeGraph(self.norm, self.columns, self.operator, self.order, self.memory)
 
     def forward(
         self, drawn: Sequence[Augmentation], streams: Sequence[Stream]
     ) -> tuple[np.ndarray, None]:
         """Return (dropped out, normalised Ā(mask ⊙ X)) W of every view."""
-        head, nodes = self.head, drawn[0].operator.shape[0]
-        self.drops = self._draw(drawn, streams)
-        out = self.memory("product", nodes, len(drawn) * self.wide)
-        target = torch.from_numpy(out).view(nodes, len(drawn), self.wide)
-        missing = self.wide - head.weight1.shape[1]
-        weight = nn.functional.pad(head.weight1.detach(), (0, missing))
-        self.small = self.mixed is not None and all(v.operator is self.operator for v in drawn)
-        if self.small:
-            self._small(weight, out)
-        else:
-            self._large(drawn, weight, target)
+        drops = self._drops(drawn, streams)
+        out = self.memory("product", drawn[0].operator.shape[0], len(drawn) * self.wide)
+        missing = self.wide - self.head.weight1.shape[1]
+        weight = nn.functional.pad(self.head.weight1.detach(), (0, missing))
+        # The dense Ā is that of the unperturbed operator.
+        unperturbed = all(view.operator is self.operator for view in drawn)
+        self.used = self.small if self.small is not None and unperturbed else self.large
+        self.used.forward(drawn, drops, weight, out)
         return out, None
 
     def backward(self, gradient: np.ndarray, offset: np.ndarray | None = None) -> Gradients:
         """Return the gradients of the first weights and of the norm before them."""
-        head = self.head
-        hidden = head.weight1.shape[1]
-        given = torch.from_numpy(gradient).view(len(gradient), len(self.drops), self.wide)
-        if self.small:
-            total = torch.from_numpy(small.small_adjoint(self.made, gradient))
-            return {"weight1": total[:, :hidden]}
-        total = torch.empty(len(self.drops), self.num_features, self.wide)
-        kept = torch.zeros_like(total)
-
-        def collect(view: int) -> None:
-            part = self.memory(f"gradient {view}", *given[:, view].shape)
-            np.copyto(part, given[:, view])
-            total[view] = _transposed_product(self.views[view], torch.from_numpy(part))
-            drop = self.drops[view]
-            if head.norm1 is not None and drop.input_words.shape[1]:
-                summed = octets.sum_kept(drop.input_words, part, self.num_features)
-                kept[view] = torch.from_numpy(summed) * drop.boost
-            elif head.norm1 is not None:
-                kept[view] = torch.from_numpy(part).sum(dim=0)
-
-        spread_whole(collect, range(len(self.drops)))
-        total, kept = total.sum(dim=0), kept.sum(dim=0)
-        if head.norm1 is None:
-            return {"weight1": total[:, :hidden]}
-        assert isinstance(head.norm1, nn.BatchNorm1d)
-        total, kept = total[:, :hidden], kept[:, :hidden]
-        gain, shift, weight = (
-            tensor.detach() for tensor in (head.norm1.weight, head.norm1.bias, head.weight1)
-        )
+        hidden = self.head.weight1.shape[1]
+        total, kept = self.used.backward(gradient)
+        total = total[:, :hidden]
+        if self.norm is None or kept is None:
+            return {"weight1": total}
+        kept = kept[:, :hidden]
+        gain, shift = self.norm.weight.detach(), self.norm.bias.detach()
+        weight = self.head.weight1.detach()
         return {
             "weight1": total * gain[:, None] + kept * shift[:, None],
             "norm1.weight": (total * weight).sum(dim=1),
             "norm1.bias": (kept * weight).sum(dim=1),
         }
 
-    def _draw(self, drawn: Sequence[Augmentation], streams: Sequence[Stream]) -> list[views.Drop]:
-        """Return what every view drops before and after propagation."""
+    def _drops(self, drawn: Sequence[Augmentation], streams: Sequence[Stream]) -> list[Drop]:
+        """Draw what every view drops after propagation; return it with what is dropped before."""
         nodes, rate = drawn[0].operator.shape[0], self.head.input_dropout
         words = [np.empty((nodes, 0), np.uint64)] * len(drawn)
 
@@ -117,9 +102,9 @@ class Propagated:
             words[view] = Mask.draw(stream, nodes, self.num_features, rate).words
 
         if rate > 0:
-            spread(draw, range(len(drawn)))
+            in_parallel(draw, range(len(drawn)))
         return [
-            views.Drop(
+            Drop(
                 words_of([view.node_mask]),
                 words_of([view.entry_mask]),
                 kept,
@@ -129,85 +114,185 @@ class Propagated:
             for view, kept in zip(drawn, words, strict=True)
         ]
 
-    def _small(self, weight: torch.Tensor, out: np.ndarray) -> None:
-        assert self.mixed is not None
-        blocks = len(self.mixed)
-        self.made = self.memory("views", len(self.drops), blocks, self.num_features, views.BLOCK)
-        small.small_views(self.columns, self.mixed, self.drops, weight.numpy(), self.made, out)
 
-    def _large(
-        self, drawn: Sequence[Augmentation], weight: torch.Tensor, target: torch.Tensor
+class _SmallGraph:
+    """Views from a dense Ā, whose rows are added up for every feature."""
+
+    def __init__(
+        self, columns: Columns, operator: SparseMatrix, order: int, memory: Memory
     ) -> None:
-        norm = self.head.norm1
-        assert not isinstance(norm, FixedNorm)
-        nodes, width = target.shape[0], views.blocks(self.num_features) * views.BLOCK
-        boost = self.drops[0].boost
-        # Kept entries are gain · value + shift: the first part is a product of matrices, the
-        # second one of the bits and a matrix.
-        added: torch.Tensor | None = None
-        if norm is not None:
-            added = weight * norm.bias.detach()[:, None] * boost
-            weight = weight * norm.weight.detach()[:, None]
-        places = [
-            self.places if view.operator is self.operator else np.arange(nodes, dtype=np.int32)
-            for view in drawn
-        ]
-        self.views = [
-            torch.from_numpy(self.memory(f"view {view}", nodes, width))[:, : self.num_features]
-            for view in range(len(drawn))
-        ]
+        self.columns, self.memory = columns, memory
+        unit = torch.eye(operator.shape[0])
+        self.mixed = dense_panels(mixed_order(operator, unit, order).T.numpy())
+
+    def forward(
+        self,
+        drawn: Sequence[Augmentation],
+        drops: list[Drop],
+        weight: torch.Tensor,
+        out: np.ndarray,
+    ) -> None:
+        """Write the products of every view into ``out`` (nodes, views · hidden padded)."""
+        self.views = self.memory("views", len(drops), len(self.mixed), len(weight), BLOCK)
+        small_views(self.columns, self.mixed, drops, weight.numpy(), self.views, out)
+
+    def backward(self, gradient: np.ndarray) -> tuple[torch.Tensor, None]:
+        """Return the gradient of the weights; there is no norm."""
+        return torch.from_numpy(small_adjoint(self.views, gradient)), None
+
+
+class _LargeGraph:
+    """Views by hops over dense features, 64 columns at a time."""
+
+    def __init__(
+        self,
+        norm: nn.BatchNorm1d | None,
+        columns: Columns,
+        operator: SparseMatrix,
+        order: int,
+        memory: Memory,
+    ) -> None:
+        self.norm, self.columns, self.order, self.memory = norm, columns, order, memory
+        self.operator = operator
+        self.num_features = len(columns.starts) - 1
+        # Imported here: few configurations need it, and it takes a tenth of a training's start.
+        from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+        # Neighbours near each other, so that fewer of the rows they share leave the cache.
+        matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
+        self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
+        self.ordered = SparseMatrix.from_scipy(matrix[self.places][:, self.places])
+        # An operator of a view's own keeps the nodes in their order.
+        self.own_places = np.arange(operator.shape[0], dtype=np.int32)
+        self.whole: tuple[np.ndarray, np.ndarray] | None = None
+
+    def forward(
+        self,
+        drawn: Sequence[Augmentation],
+        drops: list[Drop],
+        weight: torch.Tensor,
+        out: np.ndarray,
+    ) -> None:
+        """Write the products of every view into ``out`` (nodes, views · hidden padded)."""
+        self.drops = drops
+        count, nodes = len(drawn), len(out)
+        width = blocks(self.num_features) * BLOCK
+        self.views = [self.memory(f"view {view}", nodes, width) for view in range(count)]
+        target = torch.from_numpy(out).view(nodes, count, -1)
+        weights = _Weights.of(weight, self.norm, drops[0].boost)
         statistics: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        if drops[0].entry_words.shape[1] == 0:
+            # Made here, once for all views, and not by several of them at the same time.
+            self._panels(drops[0], self._places(drawn[0]))
 
-        def make(view: int) -> None:
-            drop, operator = self.drops[view], drawn[view].operator
-            factors = kept_nodes(drop.node_words, nodes)[0].mul_(drop.scale).numpy()
-            statistics[view] = large.large_view(
-                self.ordered.csr if operator is self.operator else operator.csr,
-                self._panels(drop, places[view]),
-                factors[places[view]],
-                places[view],
-                self.order,
-                drop,
-                norm is not None,
-                self.memory(f"view {view}", nodes, width),
-            )
-            spread(partial(multiply, view), ranges(nodes, PIECES))
+        def make_and_multiply(view: int) -> None:
+            statistics[view] = self._make(drawn[view], drops[view], self.views[view])
+            seen = torch.from_numpy(self.views[view])[:, : self.num_features]
+            weights.multiply(seen, drops[view].input_words, target[:, view])
 
-        def multiply(view: int, piece: tuple[int, int]) -> None:
-            some = slice(*piece)
-            product = self.views[view][some] @ weight
-            words = self.drops[view].input_words
-            if sums is not None and words.shape[1]:
-                octets.add_kept(words[some], sums, product.numpy())
-            elif added is not None:
-                product += added.sum(dim=0)
-            target[some, view] = product
-
-        sums = None if added is None else octets.byte_sums(added.numpy())
-        if all(drop.entry_words.shape[1] == 0 for drop in self.drops):
-            # Made once for all views, and not by several of them at the same time.
-            self._panels(self.drops[0], places[0])
-        spread_whole(make, range(len(drawn)))
-        if norm is not None:
-            for view in range(len(drawn)):
+        in_parallel_whole(make_and_multiply, range(count))
+        if self.norm is not None:
+            for view in range(count):
                 mean, variance = (
                     torch.from_numpy(part)[: self.num_features] for part in statistics[view]
                 )
-                update_running(norm, mean, variance, nodes)
+                update_running(self.norm, mean, variance, nodes)
 
-    def _panels(self, drop: views.Drop, places: np.ndarray) -> np.ndarray:
-        """Return the raw features of a view as dense panels, those of all views if they agree."""
-        if drop.entry_words.shape[1] == 0 and self.whole is not None:
-            return self.whole
-        panels = large.feature_panels(self.columns, places, drop.entry_words)
-        # Only the perturbation of edges leaves nodes in their own order, and it drops no entries.
-        if drop.entry_words.shape[1] == 0:
-            self.whole = panels
-        return panels
+    def backward(self, gradient: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the sums over nodes of (value · gradient), and of the gradient where kept.
+
+        Both are (features, hidden padded); the latter is for the shift of a norm, if there is one.
+        """
+        count = len(self.views)
+        given = gradient.reshape(len(gradient), count, -1)
+        total = torch.empty(count, self.num_features, given.shape[2])
+        kept = torch.zeros_like(total)
+
+        def collect(view: int) -> None:
+            part = self.memory(f"gradient {view}", *given[:, view].shape)
+            np.copyto(part, given[:, view])
+            slopes = torch.from_numpy(part)
+            seen = torch.from_numpy(self.views[view])[:, : self.num_features]
+            total[view] = _transposed_product(seen, slopes)
+            words = self.drops[view].input_words
+            if self.norm is not None and words.shape[1]:
+                summed = octets.sum_kept(words, part, self.num_features)
+                kept[view] = torch.from_numpy(summed) * self.drops[view].boost
+            elif self.norm is not None:
+                kept[view] = slopes.sum(dim=0)
+
+        in_parallel_whole(collect, range(count))
+        return total.sum(dim=0), None if self.norm is None else kept.sum(dim=0)
+
+    def _make(
+        self, drawn: Augmentation, drop: Drop, out: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Write one view of propagated features into ``out``; return statistics of its columns."""
+        places = self._places(drawn)
+        operator = self.ordered if drawn.operator is self.operator else drawn.operator
+        factors = kept_nodes(drop.node_words, len(out))[0].mul_(drop.scale).numpy()
+        return large_view(
+            operator.csr,
+            self._panels(drop, places),
+            factors[places],
+            places,
+            self.order,
+            drop,
+            self.norm is not None,
+            out,
+        )
+
+    def _places(self, drawn: Augmentation) -> np.ndarray:
+        """Return the order in which a view's operator has the nodes."""
+        return self.places if drawn.operator is self.operator else self.own_places
+
+    def _panels(self, drop: Drop, places: np.ndarray) -> np.ndarray:
+        """Return the raw features of a view as dense panels; views without an entry mask share."""
+        if drop.entry_words.shape[1]:
+            return feature_panels(self.columns, places, drop.entry_words)
+        if self.whole is None or self.whole[0] is not places:
+            self.whole = places, feature_panels(self.columns, places, drop.entry_words)
+        return self.whole[1]
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The first weights, with the gain and the shift of the norm before them folded in.
+
+    A kept entry is gain · value + shift. Its product with the weights has two parts: that of the
+    values is a product of matrices, that of the shift a product of bits and a matrix.
+    """
+
+    scaled: torch.Tensor  # (features, hidden)
+    shifted: torch.Tensor | None  # (hidden,): the sum over all features
+    byte_sums: np.ndarray | None  # sums of every eight features, by byte
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, norm: nn.BatchNorm1d | None, boost: float) -> _Weights:
+        """Fold a norm, if there is one, into weights; ``boost`` is that of dropout."""
+        if norm is None:
+            return cls(weight, None, None)
+        shifted = weight * norm.bias.detach()[:, None] * boost
+        scaled = weight * norm.weight.detach()[:, None]
+        return cls(scaled, shifted.sum(dim=0), octets.byte_sums(shifted.numpy()))
+
+    def multiply(self, seen: torch.Tensor, words: np.ndarray, target: torch.Tensor) -> None:
+        """Write the products of a view, whose kept entries have their bit in ``words``."""
+
+        def some_rows(piece: tuple[int, int]) -> None:
+            some = slice(*piece)
+            product = seen[some] @ self.scaled
+            if self.byte_sums is not None and words.shape[1]:
+                octets.add_kept(words[some], self.byte_sums, product.numpy())
+            elif self.shifted is not None:
+                product += self.shifted
+            target[some] = product
+
+        in_parallel(some_rows, ranges(len(seen), PIECES))
 
 
 def _transposed_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return leftᵀ right, by pieces of rows that threads take."""
+    """Return leftᵀ right; pieces of the rows run in parallel."""
     pieces = ranges(len(left), PIECES)
     parts = torch.empty(len(pieces), left.shape[1], right.shape[1])
 
@@ -215,5 +300,5 @@ def _transposed_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor
         some = slice(*pieces[number])
         torch.mm(left[some].T, right[some], out=parts[number])
 
-    spread(multiply, range(len(pieces)))
+    in_parallel(multiply, range(len(pieces)))
     return parts.sum(dim=0)

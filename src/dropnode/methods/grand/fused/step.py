@@ -1,10 +1,12 @@
 """The training step of the perceptron head on a CPU: losses and gradients, without autograd.
 
-The same mathematics in plain torch, with autograd, is in ``heads.py``, ``objective.py`` and
-``model.py`` beside this folder; other heads and other devices use it, and tests compare the two.
-Here the step is two halves: a first layer, with or without the exchange of linear map and
-propagation, and everything after it (``rows.py``). All gradients are computed along
-with the losses, so that the memory of a step can be used again by the next.
+The step has two halves: a first layer, with or without the exchange of linear map and propagation
+(``commuted.py``, ``propagated.py``), and everything after it (``kernels/rows.py``). All gradients
+are computed along with the losses, so that the next step can use the same memory.
+
+The same in plain torch, with autograd, is in ``heads.py``, ``objective.py`` and ``model.py`` of the
+folder above, for other heads and other devices. ``tests/methods/grand/fused/test_step.py`` compares
+the two.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
-from dropnode.methods.grand.fused import rows
+from dropnode.methods.grand.fused.common import FirstLayer, Gradients, Memory, pad
 from dropnode.methods.grand.fused.commuted import Commuted
 from dropnode.methods.grand.fused.hidden_norm import HiddenNorm
-from dropnode.methods.grand.fused.parts import FirstLayer, Gradients, Memory, pad
+from dropnode.methods.grand.fused.kernels import rows
 from dropnode.methods.grand.fused.propagated import Propagated
 from dropnode.methods.grand.heads import DenseHead
 from dropnode.ops.kernels.memory import padded
@@ -40,7 +42,7 @@ class Step:
         Â of the unperturbed graph.
     order : int
     task : rows.Task
-        With weights that make both losses sums over nodes and views.
+        Its weights make both losses sums over nodes and views.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Step:
     ) -> None:
         self.head = head
         self.task = task
+        self.wide = padded(head.weight1.shape[1])
         self.memory = Memory()
         self.first: FirstLayer
         if head.commutes:
@@ -65,7 +68,7 @@ class Step:
     def __call__(
         self, drawn: Sequence[Augmentation], streams: Sequence[Stream]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the whole loss, which can be differentiated, and its two parts as they count."""
+        """Return the loss, which can be differentiated, and its two parts, weighted."""
         loss: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _Loss.apply(
             self, drawn, streams, *self.parameters.values()
         )
@@ -76,51 +79,57 @@ class Step:
     ) -> tuple[float, float, list[torch.Tensor]]:
         """Return the supervised loss, the consistency loss, and the gradients of their sum."""
         product, offset = self.first.forward(drawn, streams)
-        supervised, consistency, gradient, bias, gradients = self._rest(product, offset, streams)
-        gradients |= self.first.backward(gradient, bias)
-        return supervised, consistency, [gradients[name] for name in self.parameters]
-
-    def _rest(
-        self, product: np.ndarray, offset: np.ndarray | None, streams: Sequence[Stream]
-    ) -> tuple[float, float, np.ndarray, np.ndarray, Gradients]:
-        head, task = self.head, self.task
-        views_count, nodes = len(streams), len(product)
-        hidden, classes = head.weight2.shape
-        wide = product.shape[1] // views_count
-        bias = np.tile(pad(head.bias1.detach().numpy()[None], wide), views_count)
+        # The first bias of every view, with what the first layer adds to it.
+        bias = np.tile(pad(self.head.bias1.detach().numpy()[None], self.wide), len(streams))
         if offset is not None:
             bias += offset
-        dropped = [
-            Mask.draw(stream.at("hidden"), nodes, hidden, head.hidden_dropout).words
-            for stream in streams
-            if head.hidden_dropout > 0
-        ]
-        words = np.concatenate(dropped) if dropped else np.empty((0, 0), np.uint64)
-        weight2 = np.zeros((wide, padded(classes)), np.float32)
-        weight2[:hidden, :classes] = head.weight2.detach().numpy()
-        bias2 = rows.pad_bias2(head.bias2.detach().numpy())
-        norm = HiddenNorm(head.norm2, product, bias, wide) if head.norm2 is not None else None
-        layer = rows.Layer(
-            bias,
-            weight2,
-            bias2,
-            classes,
-            None if norm is None else norm.scale,
-            None if norm is None else norm.shift,
+        norm = None
+        if self.head.norm2 is not None:
+            norm = HiddenNorm(self.head.norm2, product, bias, self.wide)
+        # Without batch norm, the gradient takes the place of the product.
+        slopes = product if norm is None else self.memory("gradient", *product.shape)
+        found = rows.learn(
+            product,
+            self._layer(bias, norm),
+            self._hidden_words(streams, len(product)),
+            1.0 - self.head.hidden_dropout,
+            self.task,
+            slopes,
         )
-        out = product if norm is None else self.memory("gradient", *product.shape)
-        found = rows.learn(product, layer, words, 1.0 - head.hidden_dropout, task, out)
-        gradients = {
+        bias_slopes, gradients = found.bias1, self._second_layer(found)
+        if norm is not None:
+            bias_slopes = norm.backward(found, product, bias, slopes, gradients)
+        summed = bias_slopes.reshape(len(streams), self.wide).sum(axis=0)
+        gradients["bias1"] = torch.from_numpy(summed[: len(self.head.bias1)])
+        gradients |= self.first.backward(slopes, bias_slopes)
+        consistency = self.task.consistency_weight * found.consistency
+        return found.supervised, consistency, [gradients[name] for name in self.parameters]
+
+    def _layer(self, bias: np.ndarray, norm: HiddenNorm | None) -> rows.Layer:
+        """Return the parameters after the first linear map, padded."""
+        hidden, classes = self.head.weight2.shape
+        weight2 = np.zeros((self.wide, padded(classes)), np.float32)
+        weight2[:hidden, :classes] = self.head.weight2.detach().numpy()
+        bias2 = rows.pad_bias2(self.head.bias2.detach().numpy())
+        layer = rows.Layer(bias, weight2, bias2, classes)
+        return layer if norm is None else layer._replace(scale=norm.scale, shift=norm.shift)
+
+    def _hidden_words(self, streams: Sequence[Stream], nodes: int) -> np.ndarray:
+        """Draw the bits of dropout on the hidden layer, view after view."""
+        rate, hidden = self.head.hidden_dropout, len(self.head.weight2)
+        if rate == 0:
+            return np.empty((0, 0), np.uint64)
+        return np.concatenate(
+            [Mask.draw(stream.at("hidden"), nodes, hidden, rate).words for stream in streams]
+        )
+
+    def _second_layer(self, found: rows.Gradients) -> Gradients:
+        """Return the gradients of the second linear map without padding."""
+        hidden, classes = self.head.weight2.shape
+        return {
             "weight2": torch.from_numpy(np.ascontiguousarray(found.weight2[:hidden])),
             "bias2": torch.from_numpy(found.bias2[:classes]),
         }
-        bias_gradient = found.bias1
-        if norm is not None:
-            bias_gradient = norm.backward(found, product, bias, out, gradients)
-        summed = bias_gradient.reshape(views_count, wide).sum(axis=0)[:hidden]
-        gradients["bias1"] = torch.from_numpy(summed)
-        consistency = task.consistency_weight * found.consistency
-        return found.supervised, consistency, out, bias_gradient, gradients
 
 
 class _Loss(torch.autograd.Function):

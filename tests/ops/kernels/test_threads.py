@@ -1,4 +1,4 @@
-"""Work is shared between threads whole: nothing twice, nothing left out, no error lost."""
+"""Every piece of work is done once, errors reach the caller, and limits stay where they are set."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,10 +20,17 @@ from dropnode.data import load_dataset
 from dropnode.errors import TrainingError
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
-from dropnode.ops.kernels.memory import LANES, aligned, padded, scratch, usable
-from dropnode.ops.kernels.threads import Threads, at_most, ranges, spread, spread_whole
-from dropnode.ops.kernels.threads import threads as kernel_threads
+from dropnode.ops.kernels.threads import (
+    Threads,
+    at_most,
+    in_parallel,
+    in_parallel_whole,
+    kernel_threads,
+    ranges,
+)
 from dropnode.training import train
+
+Result = TypeVar("Result")
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -37,10 +45,10 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 100])
 def test_every_piece_is_worked_on_once(threads: int, count: int) -> None:
     done: list[int] = []
-    spread(done.append, range(count))
+    in_parallel(done.append, range(count))
     assert Counter(done) == Counter(range(count))
     again: list[int] = []
-    spread(again.append, (piece for piece in done))
+    in_parallel(again.append, (piece for piece in done))
     assert Counter(again) == Counter(range(count))
 
 
@@ -53,7 +61,7 @@ def test_pieces_run_side_by_side(threads: int) -> None:
         together.wait()
         workers.add(threading.get_ident())
 
-    spread(meet, range(threads))
+    in_parallel(meet, range(threads))
     assert len(workers) == threads
     assert threading.get_ident() in workers, "the caller works too"
 
@@ -70,9 +78,9 @@ def test_whole_pieces_go_to_threads_if_there_are_enough(threads: int, count: int
             if count < threads:
                 inside[piece].wait()
 
-        spread(part, range(threads))
+        in_parallel(part, range(threads))
 
-    spread_whole(whole, range(count))
+    in_parallel_whole(whole, range(count))
     assert {len(each) for each in workers.values()} == {1 if count >= threads else threads}
 
 
@@ -88,7 +96,7 @@ def test_a_slow_piece_does_not_hold_up_the_others(threads: int) -> None:
         if len(done) == 19:
             others_done.set()
 
-    spread(work, range(20))
+    in_parallel(work, range(20))
     assert sorted(done) == list(range(20))
     assert done.index(0) == (0 if threads == 1 else 19)
 
@@ -101,10 +109,10 @@ def test_an_error_in_any_piece_reaches_the_caller(threads: int, failing: int) ->
             raise ArithmeticError(f"piece {piece}")
 
     with pytest.raises(ArithmeticError, match=f"piece {failing}"):
-        spread(work, range(10))
+        in_parallel(work, range(10))
     # The threads live on.
     done: list[int] = []
-    spread(done.append, range(10))
+    in_parallel(done.append, range(10))
     assert sorted(done) == list(range(10))
 
 
@@ -120,62 +128,6 @@ def test_ranges_cover_everything_once(size: int, pieces: int, multiple: int) -> 
     # All alike but the last, and none longer than its share, rounded up.
     assert len(set(lengths[:-1])) <= 1
     assert max(lengths, default=0) < size / pieces + multiple
-
-
-def test_scratch_is_kept_and_grows() -> None:
-    small = scratch(3, 5)
-    small[:] = 7.0
-    assert small.shape == (3, 5)
-    assert small.dtype == np.float32
-    assert small.flags.c_contiguous
-    assert np.shares_memory(scratch(5, 3), small)
-    large = scratch(2, 100, 1000)
-    assert large.shape == (2, 100, 1000)
-    assert np.shares_memory(scratch(4), large), "what was made larger is what is kept"
-    assert scratch(0, 3).shape == (0, 3)
-
-
-@pytest.mark.parametrize("shape", [(1,), (7, 3), (2, 100, 33)])
-def test_aligned_memory_starts_at_a_cache_line(shape: tuple[int, ...]) -> None:
-    made = [aligned(*shape) for _ in range(20)]
-    for number, one in enumerate(made):
-        assert one.shape == shape
-        assert one.dtype == np.float32
-        assert one.flags.c_contiguous
-        assert one.ctypes.data % 64 == 0
-        one[:] = number
-    for number, one in enumerate(made):
-        assert np.all(one == number), "two arrays share memory"
-
-
-def test_every_thread_has_a_scratch_of_its_own(threads: int) -> None:
-    together = threading.Barrier(threads, timeout=20)
-    held = []
-
-    def work(piece: int) -> None:
-        mine = scratch(1000)
-        held.append(mine)
-        together.wait()
-        mine[:] = piece
-        together.wait()
-        assert np.all(mine == piece), "another thread wrote here"
-        assert np.shares_memory(scratch(1000), mine)
-
-    spread(work, range(threads))
-    for number, one in enumerate(held):
-        assert not any(np.shares_memory(one, other) for other in held[:number])
-
-
-@given(st.integers(0, 10_000))
-def test_padded_is_the_next_multiple(columns: int) -> None:
-    assert padded(columns) % LANES == 0
-    assert columns <= padded(columns) < columns + LANES
-
-
-def test_kernels_are_for_the_cpu() -> None:
-    assert usable(torch.device("cpu"))
-    for other in ("cuda", "cuda:1", "mps", "meta"):
-        assert not usable(torch.device(other))
 
 
 @pytest.fixture
@@ -200,33 +152,33 @@ def test_an_error_waits_until_nobody_works_any_more() -> None:
         done.append(piece)
 
     with pytest.raises(ValueError):  # noqa: PT011
-        spread(work, range(3))
+        in_parallel(work, range(3))
     before = list(done)
     time.sleep(0.3)
     assert done == before
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_piece_may_spread_work_itself() -> None:
+def test_a_piece_may_be_cut_into_pieces_itself() -> None:
     done: list[tuple[int, int]] = []
 
     def work(piece: int) -> None:
-        spread(lambda inner: done.append((piece, inner)), range(3))
+        in_parallel(lambda inner: done.append((piece, inner)), range(3))
 
-    spread(work, range(4))
+    in_parallel(work, range(4))
     assert sorted(done) == [(piece, inner) for piece in range(4) for inner in range(3)]
 
 
-def _spread_in_a_child() -> None:
-    spread(lambda piece: None, range(4))
+def _in_parallel_in_a_child() -> None:
+    in_parallel(lambda piece: None, range(4))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    spread(lambda piece: time.sleep(0.01), range(4))
-    process = multiprocessing.get_context("fork").Process(target=_spread_in_a_child)
+    in_parallel(lambda piece: time.sleep(0.01), range(4))
+    process = multiprocessing.get_context("fork").Process(target=_in_parallel_in_a_child)
     process.start()
     process.join(20)
     hung = process.is_alive()
@@ -242,6 +194,8 @@ def test_torch_and_kernels_are_limited_apart() -> None:
         with at_most(Threads(kernels=1)):
             assert (torch.get_num_threads(), kernel_threads()) == (1, 1)
         assert (torch.get_num_threads(), kernel_threads()) == (1, 2)
+        with at_most(Threads()):
+            assert (torch.get_num_threads(), kernel_threads()) == (1, 2)
     with pytest.raises(KeyError), at_most(Threads(torch=1, kernels=1)):
         raise KeyError
     assert (torch.get_num_threads(), kernel_threads()) == (2, 2)
@@ -259,3 +213,102 @@ def test_a_limit_is_gone_after_an_epoch_and_after_a_failure() -> None:
     with pytest.raises(TrainingError):
         train(Grand(config.replace(max_epochs=5, learning_rate=1e30)), graph)
     assert (torch.get_num_threads(), kernel_threads()) == (2, 2)
+
+
+def on_a_new_thread(function: Callable[[], Result]) -> Result:
+    """Return what a function returns on a thread that has never used torch."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result(20)
+
+
+def limits() -> tuple[int, int]:
+    return torch.get_num_threads(), kernel_threads()
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("limit", [Threads(torch=1), Threads(kernels=1), Threads(1, 1)])
+def test_a_limit_is_for_one_thread(limit: Threads) -> None:
+    """Neither a thread that runs already nor one that starts meanwhile is limited."""
+    with ThreadPoolExecutor(1) as older:
+        assert older.submit(limits).result(20) == (2, 2)
+        with at_most(limit):
+            assert limits() == (limit.torch or 2, limit.kernels or 2)
+            assert older.submit(limits).result(20) == (2, 2)
+            assert on_a_new_thread(limits) == (2, 2)
+            with at_most(Threads(1, 1)):
+                assert on_a_new_thread(limits) == (2, 2)
+            assert on_a_new_thread(limits) == (2, 2)
+        assert older.submit(limits).result(20) == (2, 2)
+    assert on_a_new_thread(limits) == (2, 2)
+
+
+def test_limits_within_limits_are_for_one_thread_too(threads: int) -> None:
+    with at_most(Threads(torch=2)), at_most(Threads(torch=1)):
+        assert on_a_new_thread(torch.get_num_threads) == threads
+    with at_most(Threads(torch=2)):
+        with pytest.raises(KeyError), at_most(Threads(torch=1)):
+            raise KeyError
+        assert on_a_new_thread(torch.get_num_threads) == threads
+    assert limits() == on_a_new_thread(limits) == (threads, threads)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_two_threads_are_limited_apart() -> None:
+    """Both are inside their limits at the same time, and leave them in the order of entering."""
+    steps = [threading.Barrier(2, timeout=20) for _ in range(3)]
+
+    def first() -> list[tuple[int, int]]:
+        with at_most(Threads(torch=1)):
+            steps[0].wait()
+            steps[1].wait()
+            inside = limits()
+        steps[2].wait()
+        return [inside, limits()]
+
+    def second() -> list[tuple[int, int]]:
+        steps[0].wait()
+        with at_most(Threads(kernels=1)):
+            steps[1].wait()
+            steps[2].wait()
+            inside = limits()
+        return [inside, limits()]
+
+    with ThreadPoolExecutor(2) as executor:
+        results = [executor.submit(each).result for each in (first, second)]
+        assert [result(20) for result in results] == [[(1, 2), (2, 2)], [(2, 1), (2, 2)]]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_torch_has_one_thread_in_helpers() -> None:
+    """A piece on a helper must not be shared out again; threads that start later may do so."""
+    together = threading.Barrier(2, timeout=20)
+    counts = {}
+
+    def work(piece: int) -> None:
+        together.wait()
+        counts[threading.get_ident()] = torch.get_num_threads()
+
+    in_parallel(work, range(2))
+    assert counts.pop(threading.get_ident()) == 2
+    assert list(counts.values()) == [1]
+    assert on_a_new_thread(limits) == (2, 2)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_busy_helpers_are_not_waited_for() -> None:
+    """A call whose pieces are done returns, though the helpers work for another thread."""
+    busy, free = threading.Barrier(3, timeout=20), threading.Event()
+
+    def block(piece: int) -> None:
+        busy.wait()
+        assert free.wait(20)
+
+    other = threading.Thread(target=in_parallel, args=(block, range(2)))
+    other.start()
+    busy.wait()
+    done: list[int] = []
+    in_parallel(done.append, range(4))
+    assert done == list(range(4)), "the caller does it all"
+    free.set()
+    other.join(20)
+    assert not other.is_alive()

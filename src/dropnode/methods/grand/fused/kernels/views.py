@@ -1,24 +1,25 @@
 """What a view of propagated features is made from, where the first layer does not commute.
 
-The paper drops entries of propagated features, a (nodes, features) matrix a view, of which nothing
-can be exchanged. There are two ways to make it, for small graphs and for large ones.
+The paper drops entries of propagated features: each view is a (nodes, features) matrix, and no
+product can be exchanged to make it smaller. ``small_graphs.py`` and ``large_graphs.py`` make it in
+two ways. In plain torch, ``methods/grand/model.py`` propagates dense features and
+``ops/randomness.Dropout`` drops them out; ``tests/methods/grand/fused/test_step.py`` compares.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 BLOCK = 64
-"""Features or nodes that are worked on together; as many as a word has bits."""
+"""Features or nodes that are worked on together: as many as a word has bits."""
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """Sparse features by column: CSC arrays, and the number of each entry in the order of rows.
 
-    That number is what the bits of an entry mask count by.
+    That number is the position of an entry's bit in an entry mask.
     """
 
     starts: np.ndarray
@@ -27,12 +28,11 @@ class Columns:
     entries: np.ndarray
 
 
-@dataclass(frozen=True)
-class Drop:
+class Drop(NamedTuple):
     """What one view drops: bits of nodes, of stored entries, and of propagated features.
 
-    Each may have no columns, and then drops nothing. ``scale`` is put on what is kept before
-    propagation, ``boost`` on what is kept after it.
+    Words without columns drop nothing. ``scale`` multiplies what is kept before propagation,
+    ``boost`` what is kept after it.
     """
 
     node_words: np.ndarray  # (1, words)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from dropnode.methods.grand.fused import large, small, views
-from dropnode.methods.grand.fused.views import Columns, Drop
+from dropnode.methods.grand.fused.kernels import large_graphs, small_graphs, views
+from dropnode.methods.grand.fused.kernels.views import Columns, Drop
 from dropnode.ops.kernels import octets
 from packing import assert_rounded, csr, no_words, packed, random_csr
 
@@ -100,9 +100,9 @@ def test_views_of_a_small_graph(
     assert blocks == -(-nodes // 64)
     out = np.full((count, blocks, columns, 64), np.nan, dtype=np.float32)
     product = np.full((nodes, count * hidden), np.nan, dtype=np.float32)
-    panels = small.dense_panels(mixed.T)
+    panels = small_graphs.dense_panels(mixed.T)
     masks = [view.drop for view in drawn]
-    small.small_views(by_column(matrix), panels, masks, weight, out, product)
+    small_graphs.small_views(by_column(matrix), panels, masks, weight, out, product)
     by_node = out.transpose(0, 1, 3, 2).reshape(count, -1, columns)
     assert not by_node[:, nodes:].any(), "nodes beyond the last are zero"
     for view, result, mapped in zip(
@@ -116,7 +116,7 @@ def test_views_of_a_small_graph(
         sizes = magnitude @ np.abs(weight)
         assert_rounded(mapped, expected @ weight, sizes, nodes + columns + 3)
     gradient = generator.standard_normal(product.shape).astype(np.float32)
-    back = small.small_adjoint(out, gradient)
+    back = small_graphs.small_adjoint(out, gradient)
     forward = np.sum(product.astype(np.float64) * gradient)
     size = np.linalg.norm(product) * np.linalg.norm(gradient)
     assert abs(forward - np.sum(weight.astype(np.float64) * back)) <= 1e-5 * size
@@ -130,7 +130,7 @@ def test_products_with_views_of_a_small_graph(
     shape = count, views.blocks(nodes), columns, 64
     made = generator.standard_normal(shape).astype(np.float32)
     gradient = generator.standard_normal((nodes, count * hidden)).astype(np.float32)
-    result = small.small_adjoint(made, gradient)
+    result = small_graphs.small_adjoint(made, gradient)
     by_node = made.transpose(0, 1, 3, 2).reshape(count, -1, columns)[:, :nodes].astype(np.float64)
     parts = np.stack(np.split(gradient, count, axis=1))
     expected = np.einsum("vnf,vnh->fh", by_node, parts)
@@ -141,7 +141,7 @@ def test_products_with_views_of_a_small_graph(
 @pytest.mark.parametrize("nodes", [1, 63, 64, 65, 200])
 def test_panels_are_the_matrix_in_blocks_of_64_columns(nodes: int) -> None:
     mixed = np.random.default_rng(nodes).standard_normal((nodes, nodes)).astype(np.float32)
-    panels = small.dense_panels(mixed)
+    panels = small_graphs.dense_panels(mixed)
     assert panels.flags.c_contiguous
     side_by_side = np.concatenate(list(panels), axis=1)
     np.testing.assert_array_equal(side_by_side[:, :nodes], mixed)
@@ -156,7 +156,7 @@ def test_features_as_panels(
     matrix = random_csr(generator, nodes, columns, density)
     view = dropped(generator, matrix, False, drops_entries, False)
     places = generator.permutation(nodes).astype(np.int32)
-    panels = large.feature_panels(by_column(matrix), places, view.drop.entry_words)
+    panels = large_graphs.feature_panels(by_column(matrix), places, view.drop.entry_words)
     assert panels.shape == (views.blocks(columns), nodes, 64)
     side_by_side = np.concatenate(list(panels), axis=1)
     expected = (view.before(matrix) / view.drop.scale).astype(np.float32)[places]
@@ -190,11 +190,11 @@ def test_a_view_of_a_large_graph(
     view = dropped(generator, matrix, *drops)
     # Nodes are worked on in an order of their own; masks and results are in that of the graph.
     places = generator.permutation(nodes).astype(np.int32)
-    panels = large.feature_panels(by_column(matrix), places, view.drop.entry_words)
+    panels = large_graphs.feature_panels(by_column(matrix), places, view.drop.entry_words)
     ordered = csr(sp.csr_array(operator[places][:, places]))
     factors = (view.nodes_kept * view.drop.scale).astype(np.float32)[places]
     out = np.full((nodes, panels.shape[0] * 64), np.nan, dtype=np.float32)
-    means, variances = large.large_view(
+    means, variances = large_graphs.large_view(
         ordered, panels, factors, places, order, view.drop, normalise, out
     )
     hops = operator.astype(np.float32).astype(np.float64).toarray()
@@ -230,11 +230,13 @@ def test_a_normalised_view_has_zero_mean_and_unit_variance() -> None:
     matrix = sp.csr_array(x)
     view = dropped(generator, matrix, False, False, False)
     places = np.arange(nodes, dtype=np.int32)
-    panels = large.feature_panels(by_column(matrix), places, view.drop.entry_words)
+    panels = large_graphs.feature_panels(by_column(matrix), places, view.drop.entry_words)
     out = np.empty((nodes, 128), dtype=np.float32)
     factors = np.full(nodes, 0.5, dtype=np.float32)
     nothing = csr(sp.csr_array((nodes, nodes), dtype=np.float32))
-    means, variances = large.large_view(nothing, panels, factors, places, 0, view.drop, True, out)
+    means, variances = large_graphs.large_view(
+        nothing, panels, factors, places, 0, view.drop, True, out
+    )
     exact = 0.5 * x.astype(np.float64)
     np.testing.assert_allclose(means[:columns], exact.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(variances[:columns], exact.var(axis=0), rtol=1e-5)

@@ -1,22 +1,24 @@
 """Views of a small graph, whose dense Ā stays in cache, 64 nodes at a time.
 
-Each propagated feature is the sum of rows of Ā over the few nodes that have it and are kept.
+Each propagated feature is the sum of the rows of Ā of the few nodes that have it and are kept.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from dropnode.methods.grand.fused.views import BLOCK, Columns, Drop, blocks
+from dropnode.methods.grand.fused.kernels.views import BLOCK, Columns, Drop, blocks
 from dropnode.ops.kernels.bits import transpose_words
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import aligned, scratch
 from dropnode.ops.kernels.simd import add_scaled, keep, load, splat, store
 from dropnode.ops.kernels.sparse import has_bit
-from dropnode.ops.kernels.threads import PIECES, ranges, spread
+from dropnode.ops.kernels.threads import PIECES, in_parallel, ranges
 
 TOGETHER = 4
-"""Views that are made at once, in registers."""
+"""Views that are made at once, in registers: they share every row that is read."""
 
 
 def dense_panels(mixed: np.ndarray) -> np.ndarray:
@@ -38,69 +40,58 @@ def small_views(
     out: np.ndarray,
     product: np.ndarray,
 ) -> None:
-    """Write Ā(mask ⊙ X), dropped out, of every view into ``out`` (views, blocks, features, 64).
+    """Write Ā(mask ⊙ X), dropped out, of every view, and its products with the first weights.
 
-    And its products with ``weight`` (features, hidden) into ``product`` (nodes, views · hidden),
-    while it is in cache. ``panels`` are those of Āᵀ, whose columns are what each node collects.
-    Four views at a time share every row that is read.
+    Parameters
+    ----------
+    features : Columns
+    panels : array (blocks, nodes, 64)
+        Those of Āᵀ, by :func:`dense_panels`: a column holds what its node collects from each node.
+    drops : list of Drop
+    weight : array (features, hidden)
+    out : array (views, blocks, features, 64)
+        Takes the propagated features.
+    product : array (nodes, views · hidden)
+        Takes their products with ``weight``, computed while the features are in cache.
     """
     for first in range(0, len(drops), TOGETHER):
         group = drops[first : first + TOGETHER]
         values = np.zeros((len(features.values), TOGETHER), np.float32)
         for view, drop in enumerate(group):
-            _mask_values(
-                features.nodes,
-                features.values,
-                features.entries,
-                drop.node_words,
-                drop.entry_words,
-                np.float32(drop.scale * drop.boost),
-                view,
-                values,
-            )
+            _mask_values(features, drop, view, values)
         words = np.stack([drop.input_words for drop in group])
+        given = _Given(features, values, panels, words, weight)
         target = out[first : first + TOGETHER]
-        column = first * weight.shape[1]
-        _spread_panels(features, values, panels, words, weight, target, column, product)
+        _views_together(given, target, first * weight.shape[1], product)
 
 
-def _spread_panels(
-    features: Columns,
-    values: np.ndarray,
-    panels: np.ndarray,
-    words: np.ndarray,
-    weight: np.ndarray,
-    out: np.ndarray,
-    column: int,
-    product: np.ndarray,
-) -> None:
-    def some(piece: tuple[int, int]) -> None:
-        _small_views(
-            features.starts,
-            features.nodes,
-            values,
-            panels,
-            words,
-            weight,
-            *piece,
-            scratch(len(out) * weight.shape[1], BLOCK),
-            out,
-            column,
-            product,
-        )
+class _Given(NamedTuple):
+    """What views that are made together are made from."""
 
-    spread(some, ranges(len(panels), PIECES))
+    features: Columns
+    values: np.ndarray  # (entries, views): masked and scaled
+    panels: np.ndarray
+    input_words: np.ndarray  # (views, nodes, words)
+    weight: np.ndarray
+
+
+def _views_together(given: _Given, out: np.ndarray, column: int, product: np.ndarray) -> None:
+    def some_panels(piece: tuple[int, int]) -> None:
+        sums = scratch(len(out) * given.weight.shape[1], BLOCK)
+        _make_views(given, *piece, sums, out, column, product)
+
+    in_parallel(some_panels, ranges(len(given.panels), PIECES))
 
 
 def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return Σ over views of (dropped out, propagated features)ᵀ G, (features, hidden).
 
-    ``views`` is what :func:`small_views` made, ``gradient`` (nodes, views · hidden).
+    ``views`` is the ``out`` of :func:`small_views`; ``gradient`` is (nodes, views · hidden).
     """
     hidden = gradient.shape[1] // len(views)
     pieces = ranges(views.shape[1], PIECES)
     sums = aligned(len(pieces), views.shape[2], hidden)
-    spread(
+    in_parallel(
         lambda number: _small_adjoint(views, gradient, *pieces[number], sums[number]),
         range(len(pieces)),
     )
@@ -109,38 +100,29 @@ def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def _mask_values(nodes, values, entries, node_words, entry_words, scale, view, out):  # type: ignore[no-untyped-def]
+def _mask_values(features, drop, view, out):  # type: ignore[no-untyped-def]
+    _, nodes, values, entries = features
+    scale = np.float32(drop.scale * drop.boost)
     for position in range(len(nodes)):
-        kept = has_bit(node_words, 0, nodes[position])
-        if entry_words.shape[1] > 0:
-            kept = kept and has_bit(entry_words, 0, entries[position])
+        kept = has_bit(drop.node_words, 0, nodes[position])
+        if drop.entry_words.shape[1] > 0:
+            kept = kept and has_bit(drop.entry_words, 0, entries[position])
         out[position, view] = values[position] * scale if kept else np.float32(0)
 
 
 @kernel
-def _small_views(  # type: ignore[no-untyped-def]
-    starts,
-    nodes,
-    values,
-    panels,
-    input_words,
-    weight,
-    first_panel,
-    stop_panel,
-    sums,
-    out,
-    first_column,
-    product,
-):
+def _make_views(given, first_panel, stop_panel, sums, out, first_column, product):  # type: ignore[no-untyped-def]
+    features, values, panels, input_words, weight = given
+    starts, nodes, _, _ = features
     views = len(out)
-    features = len(starts) - 1
+    count = len(starts) - 1
     words = np.empty((views, 64), np.uint64)
     words[:] = ~np.uint64(0)
     for number in range(first_panel, stop_panel):
         panel = panels[number]
         sums[:] = 0
-        for first in range(0, features, 16):
-            stop = min(first + 16, features)
+        for first in range(0, count, 16):
+            stop = min(first + 16, count)
             if first & 63 == 0 and input_words.shape[2] > 0:
                 for view in range(views):
                     transpose_words(input_words[view], number * 64, first >> 6, words[view])

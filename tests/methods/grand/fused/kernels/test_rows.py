@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropnode.methods.grand.fused.rows import (
+from dropnode.methods.grand.fused.kernels.rows import (
     Gradients,
     Layer,
     Task,
@@ -88,11 +88,9 @@ class Case:
     def layer(self) -> Layer:
         weight2 = np.zeros((self.wide, padded(self.classes)), dtype=np.float32)
         weight2[: self.hidden, : self.classes] = self.weight2
-        scale, shift = (
-            None if part is None else self.widened(part) for part in (self.scale, self.shift)
-        )
+        norm = [self.widened(part) for part in (self.scale, self.shift) if part is not None]
         bias2 = pad_bias2(self.bias2)
-        return Layer(self.widened(self.bias1), weight2, bias2, self.classes, scale, shift)
+        return Layer(self.widened(self.bias1), weight2, bias2, self.classes, *norm)
 
     def learnt(self, in_place: bool = False) -> tuple[Gradients, np.ndarray]:
         """Run the kernel."""
