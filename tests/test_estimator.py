@@ -511,7 +511,7 @@ def test_faults_say_what_to_do(
         ("expected a square matrix", lambda: quick().fit(X, few, graph=[[0, 1], [2, 3], [4, 5]])),
         (r"call fit\(graph\) with nothing else", lambda: quick().fit(community, few)),
         ("1 features, but .* expecting 2 features", lambda: fitted.predict(X[:, :1])),
-        ("9 features a node; .* trained with 2", lambda: fitted.predict(community)),
+        ("9 features per node, but .* trained with 2", lambda: fitted.predict(community)),
         ("graph= joins the rows of features", lambda: fitted.predict(graph=np.eye(3))),
         (r"shape \(3, 3\) for 90 rows of features", lambda: fitted.predict(X, graph=np.eye(3))),
         ("k is 0", lambda: quick(n_neighbors=0).fit(X, few)),

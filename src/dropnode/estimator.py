@@ -377,14 +377,10 @@ input_dropout_on, input_norm : optional
         known = self.graph_.features
         if sp.issparse(known):
             features = sp.csr_array(features)
-            together = sp.vstack([known, features], format="csr")
         else:
             features = features.toarray() if sp.issparse(features) else features
-            together = np.vstack([known, features])
         links = attach(features, known, self.n_neighbors)
-        rows = np.arange(known.shape[0], together.shape[0])
-        inputs = self.method_.read(self.graph_.adjacency, together, links)
-        return self.method_.logits_of(inputs, rows)
+        return self.method_.new_logits(features, links)
 
     def _scored(self, graph: Graph) -> np.ndarray:
         """Return the nodes of a graph to score on."""

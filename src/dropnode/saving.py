@@ -27,7 +27,6 @@ from dropnode.graph import Graph, Split
 from dropnode.graph.checks import PARTS, Matrix
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import method_type
-from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 
 FORMAT = 1
@@ -218,11 +217,10 @@ def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
     for name, values in learnt.items():
         if values is not None and values.shape != (graph.num_features,):
             raise ValueError(f"{name} has shape {values.shape} for {graph.num_features} features")
-    # What a network starts from is replaced at once; it should not move the user's generator.
-    with Stream(0).torch_global():
-        method.build(FeatureScaling(method.config.feature_scaling, **learnt), graph)
+    scaling = FeatureScaling(method.config.feature_scaling, **learnt)
     head = {name: values for name, values in arrays.items() if name.startswith("head/")}
-    method.load_state({n.removeprefix("head/"): torch.tensor(v) for n, v in head.items()})
+    state = {name.removeprefix("head/"): torch.tensor(values) for name, values in head.items()}
+    method.restore(graph, scaling, state)
 
 
 def _graph_arrays(graph: Graph) -> Arrays:

@@ -57,7 +57,11 @@ def test_tuned_gives_rates_of_its_own_to_attention_on_pubmed_alone(name: str) ->
 
 
 def test_rates_of_a_variant_are_for_variants_that_exist() -> None:
-    text = resources.files("dropnode.methods.grand").joinpath("presets.yaml").read_text(encoding="utf-8")
+    text = (
+        resources.files("dropnode.methods.grand")
+        .joinpath("presets.yaml")
+        .read_text(encoding="utf-8")
+    )
     for datasets in yaml.safe_load(text)["variants"].values():
         for variants in datasets.values():
             assert set(variants) <= set(GRAND_VARIANTS)

@@ -78,7 +78,11 @@ def test_fast_commutes_on_every_dataset_and_changes_only_what_it_must() -> None:
 
 
 def test_every_preset_in_the_file_loads_and_is_listed() -> None:
-    text = resources.files("dropnode.methods.grand").joinpath("presets.yaml").read_text(encoding="utf-8")
+    text = (
+        resources.files("dropnode.methods.grand")
+        .joinpath("presets.yaml")
+        .read_text(encoding="utf-8")
+    )
     table = yaml.safe_load(text)
     assert set(table) == {"datasets", "fidelities", "adjustments", "variants", "default"}
     for part in ("adjustments", "variants"):
@@ -95,7 +99,11 @@ def test_every_preset_in_the_file_loads_and_is_listed() -> None:
 
 @pytest.mark.parametrize("part", ["datasets", "fidelities", "default"])
 def test_a_misspelt_key_in_the_file_is_an_error(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = resources.files("dropnode.methods.grand").joinpath("presets.yaml").read_text(encoding="utf-8")
+    text = (
+        resources.files("dropnode.methods.grand")
+        .joinpath("presets.yaml")
+        .read_text(encoding="utf-8")
+    )
     table = yaml.safe_load(text)
     row = {"datasets": lambda: table["datasets"]["cora"], "default": lambda: table["default"]}.get(
         part, lambda: table["fidelities"]["paper"]
