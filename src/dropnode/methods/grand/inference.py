@@ -90,7 +90,8 @@ class NewRows:
         for _ in range(self.order):
             hops.append(total)
             total = start + view.operator @ total
-        self.weight, self.hops = weight, hops
+        # A copy: without a norm to fold in, the weights are the parameter itself.
+        self.weight, self.hops = weight.clone(), hops
 
     def _operator_rows(self, nodes: np.ndarray, links: sp.csr_array) -> SparseMatrix:
         """Return the new nodes' rows of Â, whose columns are ``nodes`` and the new nodes."""
