@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,6 +106,7 @@ def save_model(
             "split": None if graph.split is None else graph.split.name,
             "ids": None if numbered else _described(graph.ids),
         },
+        "catalogue_name": graph.catalogue_name,
         "provenance": provenance or {},
         "extra": extra or {},
         "sha256": {name: _sha256(data) for name, data in files.items()},
@@ -142,6 +143,7 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
         lambda: (kind.config_type.from_dict(document["config"]), _array(**document["classes"])),
     )
     graph = _read(folder / GRAPH, lambda: _graph(arrays, **document["graph"]))
+    graph = replace(graph, catalogue_name=document.get("catalogue_name"))
     if classes.shape != (graph.num_classes,):
         raise ModelError(
             f"{folder / MODEL} lists {len(classes)} classes for {graph.num_classes} class names; "
