@@ -74,8 +74,14 @@ def test_parameters_cover_the_configuration_exactly() -> None:
     own = ["preset", "method", "n_neighbors", "validation_fraction", "class_weight"]
     fields = [field.name for field in dataclasses.fields(GrandConfig)]
 
-    assert list(parameters) == [*own, "random_state", "device", "verbose", *fields, "options"]
+    assert list(parameters) == [*own, "random_state", "device", "verbose", "options", *fields]
     assert all(parameters[name].default is None for name in fields)
+    assert set(GrandClassifier().get_params()) == set(parameters)
+
+
+def test_a_misspelt_parameter_is_refused() -> None:
+    with pytest.raises(TypeError, match="no parameter 'hiden'; did you mean 'hidden'"):
+        GrandClassifier(hiden=32)
 
 
 def test_given_parameters_stand_above_the_preset(community: Graph) -> None:
@@ -86,18 +92,21 @@ def test_given_parameters_stand_above_the_preset(community: Graph) -> None:
     assert model.preset_ == "default"
 
 
-def test_the_preset_follows_the_name_of_the_graph(community: Graph) -> None:
+def test_presets_belong_to_the_catalogue_and_not_to_a_name(community: Graph) -> None:
     named = Graph.from_scipy(
         community.adjacency, community.features, community.labels,
         split=community.split, name="citeseer",
     )  # fmt: skip
 
-    assert GrandClassifier(max_epochs=1).fit(community).preset_ == "default"
-    model = GrandClassifier(max_epochs=1).fit(named)
+    assert GrandClassifier(max_epochs=1).fit(named).preset_ == "default"
+    with pytest.raises(ConfigError, match="not for a graph outside the catalogue"):
+        GrandClassifier(preset="official").fit(named)
+    listed = dataclasses.replace(named, catalogue_name="citeseer")
+    model = GrandClassifier(max_epochs=1).fit(listed.with_split(named.split))
     assert (model.preset_, model.config_.temperature) == ("official", 0.3)
 
 
-def test_a_value_that_cannot_be_meant_is_refused_by_fit(community: Graph) -> None:
+def test_an_invalid_value_is_refused_by_fit(community: Graph) -> None:
     with pytest.raises(ConfigError, match="temperature = 3"):
         GrandClassifier(temperature=3).fit(community)
     with pytest.raises(ConfigError, match="unknown preset 'offical'"):
@@ -256,7 +265,7 @@ def test_an_answer_does_not_depend_on_the_batch(
     together = fitted.predict_proba(new)
     alone = np.vstack([fitted.predict_proba(row[None]) for row in new])
 
-    np.testing.assert_allclose(together, alone, atol=1e-6)
+    assert np.array_equal(together, alone)
 
 
 def test_new_rows_get_the_class_of_their_surroundings(
@@ -511,7 +520,7 @@ def test_faults_say_what_to_do(
         ("expected a square matrix", lambda: quick().fit(X, few, graph=[[0, 1], [2, 3], [4, 5]])),
         (r"call fit\(graph\) with nothing else", lambda: quick().fit(community, few)),
         ("1 features, but .* expecting 2 features", lambda: fitted.predict(X[:, :1])),
-        ("9 features a node; .* trained with 2", lambda: fitted.predict(community)),
+        ("9 features per node, but .* trained with 2", lambda: fitted.predict(community)),
         ("graph= joins the rows of features", lambda: fitted.predict(graph=np.eye(3))),
         (r"shape \(3, 3\) for 90 rows of features", lambda: fitted.predict(X, graph=np.eye(3))),
         ("k is 0", lambda: quick(n_neighbors=0).fit(X, few)),

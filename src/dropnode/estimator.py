@@ -1,8 +1,10 @@
-"""GrandClassifier: GRAND with scikit-learn's manners."""
+"""GrandClassifier: GRAND and the baselines as a scikit-learn classifier."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from numbers import Integral
 from pathlib import Path
@@ -20,19 +22,34 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from dropnode.data.splits import every_label_split, stratified_holdout
 from dropnode.errors import GraphError
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import UNKNOWN, Matrix, encode_labels, to_nodes
-from dropnode.graph.neighbours import attach, nearest_neighbour_graph
+from dropnode.graph.checks import UNKNOWN, Matrix, canonical, encode_labels, matrix_links, to_codes
+from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.table import configuration, restore_method
 from dropnode.saving import load_model, save_model
-from dropnode.settings import Config
+from dropnode.settings import Config, suggestion
 from dropnode.training import Outcome, train
 from dropnode.training.progress import ProgressBar
 
 UNVALIDATED_EPOCHS = 200
-"""How long to train where nothing validates. Agreement between views keeps a long training from
-overfitting, so the number matters little as long as it is large enough for convergence."""
+"""How many epochs to train if nothing validates. Agreement between views keeps a long training from
+overfitting, so any number that is large enough for convergence will do."""
+
+
+def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:
+    """Give ``__init__`` a signature that lists every key of GrandConfig, None by default.
+
+    scikit-learn reads the parameters of an estimator from that signature, and so do help pages.
+    """
+    signature = inspect.signature(init)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    keys = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for name in GrandConfig.names()
+    ]
+    init.__signature__ = signature.replace(parameters=[*own, *keys])  # type: ignore[attr-defined]
+    return init
 
 
 class GrandClassifier(ClassifierMixin, BaseEstimator):
@@ -44,54 +61,52 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     preset : str, optional
-        Where the configuration starts from. By default ``"official"`` if the graph's name has
-        such a preset, else ``"default"``.
+        The set of values that the configuration starts from. By default ``"official"`` for a graph
+        of :func:`dropnode.load_dataset` that has such a preset, else ``"default"``.
     method : str
         ``"grand"``, one of its variants such as ``"grand-gcn"``, or a baseline such as ``"gcn"``;
         see :data:`dropnode.methods.table.METHODS`.
     n_neighbors : int
-        Rows that a row is joined to where no graph is given. Distances are Euclidean, between the
-        features as they are: put a :class:`~sklearn.preprocessing.StandardScaler` in front where
+        How many rows a row is joined to where no graph is given. Distances are Euclidean, between
+        the features as they are: put a :class:`~sklearn.preprocessing.StandardScaler` in front if
         their units differ.
     validation_fraction : float or None
-        Share of the labels of each class to hold out at first, so that they tell how many epochs
-        to train; then the model is trained that long on every label, for where labels are few
-        none can be spared. None, or a class with a single label, leaves nothing to validate on:
-        every label trains, for 200 epochs or ``max_epochs``. A graph that comes with a split is
-        trained and validated by that split, once.
+        The share of the labels of each class to hold out at first. They decide how many epochs to
+        train; then the model is trained that long on every label, since few labels are too few to
+        spare any. If it is None, or a class has a single label, nothing validates: every label
+        trains, for 200 epochs or ``max_epochs``. A graph that has a split is trained and validated
+        by that split, once.
     class_weight : dict or "balanced", optional
         The weight of each class in the loss: by class, or in inverse proportion to its labels.
     random_state : int, RandomState or None
-        The seed of the run; None draws one, which ``seed_`` then tells.
+        The seed of the run. None draws one, which is then in ``seed_``.
     device : str
         Where to compute, as torch names it.
     verbose : bool
-        Show on stderr how training goes.
-    feature_scaling, perturbation, drop_rate, order, augmentations, consistency_weight, \
-temperature, head, hidden, batch_norm, input_dropout, hidden_dropout, learning_rate, weight_decay, \
-patience, max_epochs, mask_scaling, initialisation, reduction, stopping, attention_heads, \
-input_dropout_on, input_norm : optional
-        As in :class:`dropnode.methods.grand.config.GrandConfig`; None leaves it to the preset. A
-        key that the chosen method does not have is an error.
+        Whether to show the progress of training on stderr.
     options : dict, optional
-        Keys of the configuration that only other methods have, such as ``{"teleport": 0.2}`` of
+        Configuration keys that only other methods have, such as ``{"teleport": 0.2}`` of
         ``"appnp"``.
+    **config
+        Any key of :class:`dropnode.methods.grand.config.GrandConfig`, such as ``hidden=32`` or
+        ``order=4``; None leaves it to the preset. A key that the chosen method does not have is an
+        error.
 
     Attributes
     ----------
     classes_ : ndarray
-        The classes, of the type they had in ``y``; a Graph's are its class names.
+        The classes, of the type they had in ``y``; of a Graph, its class names.
     n_features_in_, feature_names_in_
-        Number of features; and their names, if the table had a header.
+        The number of features; and their names, if the table had a header.
     graph_ : Graph
         The training graph, with the split that was used.
     validated_ : bool
         Whether validation nodes chose the number of epochs.
     method_, config_, preset_, seed_
-        The trained method, its configuration, the preset that came from, the seed.
+        The trained method, its configuration, the name of the preset, the seed.
     history_, validation_history_ : list of dict
-        Losses and accuracies, epoch by epoch: of the training whose weights were kept, and of
-        the one that was validated (none, one and the same, or the first of two).
+        Losses and accuracies of every epoch: of the training whose weights were kept, and of the
+        training that was validated. The latter is empty, the same, or the first of two.
     best_epoch_, n_iter_ : int
         The epoch whose weights were kept, and the number of epochs run.
 
@@ -110,7 +125,10 @@ input_dropout_on, input_norm : optional
 
     preset_: str | None
     seed_: int | None
+    max_epochs: int | None
+    _index: NeighbourIndex | None = None
 
+    @_lists_configuration_keys
     def __init__(
         self,
         preset: str | None = None,
@@ -122,30 +140,8 @@ input_dropout_on, input_norm : optional
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
         verbose: bool = False,
-        feature_scaling: str | None = None,
-        perturbation: str | None = None,
-        drop_rate: float | None = None,
-        order: int | None = None,
-        augmentations: int | None = None,
-        consistency_weight: float | None = None,
-        temperature: float | None = None,
-        head: str | None = None,
-        hidden: int | None = None,
-        batch_norm: bool | None = None,
-        input_dropout: float | None = None,
-        hidden_dropout: float | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        patience: int | None = None,
-        max_epochs: int | None = None,
-        mask_scaling: str | None = None,
-        initialisation: str | None = None,
-        reduction: str | None = None,
-        stopping: str | None = None,
-        attention_heads: int | None = None,
-        input_dropout_on: str | None = None,
-        input_norm: str | None = None,
         options: dict[str, Any] | None = None,
+        **config: Any,
     ) -> None:
         self.preset = preset
         self.method = method
@@ -155,19 +151,12 @@ input_dropout_on, input_norm : optional
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
-        self.feature_scaling = feature_scaling
-        self.perturbation, self.drop_rate = perturbation, drop_rate
-        self.order, self.augmentations = order, augmentations
-        self.consistency_weight, self.temperature = consistency_weight, temperature
-        self.head, self.hidden, self.batch_norm = head, hidden, batch_norm
-        self.input_dropout, self.hidden_dropout = input_dropout, hidden_dropout
-        self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self.patience, self.max_epochs = patience, max_epochs
-        self.mask_scaling, self.initialisation = mask_scaling, initialisation
-        self.reduction, self.stopping = reduction, stopping
-        self.attention_heads = attention_heads
-        self.input_dropout_on, self.input_norm = input_dropout_on, input_norm
         self.options = options
+        for name in GrandConfig.names():
+            setattr(self, name, config.pop(name, None))
+        for name in config:
+            known = suggestion(name, self._get_param_names())
+            raise TypeError(f"GrandClassifier has no parameter {name!r}{known}")
 
     def fit(self, X: Any, y: Any = None, graph: Any = None) -> GrandClassifier:
         """Learn from a graph, or from a table.
@@ -175,13 +164,13 @@ input_dropout_on, input_norm : optional
         Parameters
         ----------
         X : Graph, or array, data frame or sparse matrix of shape (nodes, features)
-            A Graph holds its labels and edges, and perhaps a split. Features are of all nodes,
-            those to be classified included.
+            A Graph holds its labels and edges, and perhaps a split. Features are those of all
+            nodes, including the nodes to be classified.
         y : sequence, optional
-            One label a row of features; -1, None or NaN where unknown.
+            One label per row of features; -1, None or NaN where it is unknown.
         graph : sparse or dense matrix of shape (nodes, nodes), optional
-            Edge weights between the rows of features; without it, nearest neighbours. (For a list
-            of edges, build a Graph with :meth:`Graph.from_edges`.)
+            Edge weights between the rows of features; by default, nearest neighbours are joined.
+            (For a list of edges, build a Graph with :meth:`Graph.from_edges`.)
         """
         nodes, classes = self._training_graph(X, y, graph)
         state = self.random_state
@@ -190,7 +179,7 @@ input_dropout_on, input_norm : optional
             raise ValueError(f"random_state is {seed}; expected a whole number of at least 0")
         split = nodes.split or self._split(nodes, int(seed))
         nodes.check_trainable(split)
-        self.preset_, config = self._configuration(nodes.name, validated=len(split.val) > 0)
+        self.preset_, config = self._configuration(nodes, validated=len(split.val) > 0)
         self.seed_, self.validated_ = int(seed), len(split.val) > 0
         method, outcome = self._trained(config, nodes, split, classes, int(seed))
         self.validation_history_ = outcome.measured if self.validated_ else []
@@ -214,10 +203,10 @@ input_dropout_on, input_norm : optional
         Parameters
         ----------
         X : Graph, features, or None
-            None stands for the training nodes. A Graph, or features with ``graph``, is classified
-            on its own: any graph will do whose features mean the same. Features alone are
-            attached, each row for itself, to their nearest training rows, so that an answer
-            does not depend on which other rows are asked about.
+            None means the training nodes. A Graph, or features with ``graph``, is classified by
+            its own edges; its features must have the meaning of those that were trained on.
+            Features alone are linked, each row by itself, to their nearest training rows, so that
+            the answer for a row does not depend on the other rows of the call.
         graph : sparse or dense matrix of shape (rows, rows), optional
             Edge weights between the rows of ``X``.
 
@@ -249,11 +238,11 @@ input_dropout_on, input_norm : optional
         return float(accuracy_score(actual[labels[rows]], predicted[rows]))
 
     def save(self, folder: str | Path) -> None:
-        """Save parameters and all that was learnt, the training graph included, to a folder."""
+        """Save the parameters, the trained model and its training graph to a folder."""
         check_is_fitted(self, "method_")
         parameters = self.get_params()
         if isinstance(self.class_weight, dict):
-            # As keys, JSON would make text of the classes.
+            # JSON would turn classes into text if they were keys.
             parameters["class_weight"] = list(self.class_weight.items())
         save_model(
             folder,
@@ -303,13 +292,22 @@ input_dropout_on, input_norm : optional
                     "and give labels where the Graph is built"
                 )
             validate_data(self, X.features, skip_check_array=True)
+            self._index = None
             return X, np.array(X.class_names)
-        features = validate_data(self, X, accept_sparse="csr", ensure_min_samples=2)
+        features = self._features(X, ensure_min_samples=2)
         codes, classes = _labels(y)
-        if graph is None:
-            graph = nearest_neighbour_graph(features, self.n_neighbors)
-        names = [str(label) for label in classes.tolist()]
-        return Graph.from_scipy(graph, features, codes, class_names=names), classes
+        self._index = NeighbourIndex(features, self.n_neighbors) if graph is None else None
+        names = tuple(str(label) for label in classes.tolist())
+        adjacency = graph if self._index is None else self._index.graph()
+        return _graph(features, adjacency, (codes, names)), classes
+
+    def _features(self, X: Any, **options: Any) -> Matrix:
+        """Return the features of a table, checked as scikit-learn does, in memory of our own."""
+        with np.errstate(over="ignore"):  # A number too large for float32 is reported as such.
+            features = validate_data(
+                self, X, accept_sparse="csr", dtype=np.float32, order="C", copy=True, **options
+            )
+        return canonical(features) if sp.issparse(features) else features
 
     def _trained(
         self, config: Config, graph: Graph, split: Split, classes: np.ndarray, seed: int
@@ -335,8 +333,9 @@ input_dropout_on, input_norm : optional
             lone = graph.class_names[int(np.argmax(counts == 1))]
             epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
             warnings.warn(
-                f"class {lone!r} has one label, too few to train and to validate: every label "
-                f"trains, for {epochs} epochs; label another, or set validation_fraction=None",
+                f"class {lone!r} has one label, which is too few to train and validate: every "
+                f"label trains, for {epochs} epochs; label another node of the class, or set "
+                "validation_fraction=None",
                 stacklevel=3,
             )
             return every_label_split(graph.labels)
@@ -344,8 +343,8 @@ input_dropout_on, input_norm : optional
         nobody = np.array([], dtype=np.int64)
         return Split(kept, held, nobody, f"{self.validation_fraction:g} of the labels validate")
 
-    def _configuration(self, dataset: str, validated: bool) -> tuple[str, Config]:
-        name, config = configuration(self.method, dataset, self.preset)
+    def _configuration(self, graph: Graph, validated: bool) -> tuple[str, Config]:
+        name, config = configuration(self.method, graph.catalogue_name, self.preset)
         given = {key: getattr(self, key) for key in GrandConfig.names()}
         given = {key: value for key, value in given.items() if value is not None}
         given |= self.options or {}
@@ -361,30 +360,27 @@ input_dropout_on, input_norm : optional
         check_is_fitted(self, "method_")
         if X is None or isinstance(X, Graph):
             if graph is not None:
-                raise ValueError("graph= joins the rows of features; give them along with it")
+                raise ValueError("graph= joins the rows of features; give features with it")
             logits = self.method_.logits(X)
         else:
-            features = validate_data(self, X, accept_sparse="csr", reset=False)
+            features = self._features(X, reset=False)
             if graph is None:
-                logits = self._attached(to_nodes(features)[0])
+                logits = self._new_logits(features)
             else:
-                logits = self.method_.logits(Graph.from_scipy(graph, features))
-        # In double precision, probabilities add up to one as closely as anyone checks.
+                logits = self.method_.logits(_graph(features, graph, None))
+        # In double precision, so that probabilities add up to one closely.
         return logits.cpu().numpy().astype(np.float64)
 
-    def _attached(self, features: Matrix) -> Any:
-        """Return the logits of rows that listen to the training nodes, unheard by them."""
+    def _new_logits(self, features: Matrix) -> Any:
+        """Return the logits of new rows, which receive messages from training nodes."""
         known = self.graph_.features
         if sp.issparse(known):
             features = sp.csr_array(features)
-            together = sp.vstack([known, features], format="csr")
-        else:
-            features = features.toarray() if sp.issparse(features) else features
-            together = np.vstack([known, features])
-        links = attach(features, known, self.n_neighbors)
-        rows = np.arange(known.shape[0], together.shape[0])
-        inputs = self.method_.read(self.graph_.adjacency, together, links)
-        return self.method_.logits_of(inputs, rows)
+        elif sp.issparse(features):
+            features = features.toarray()
+        if self._index is None:
+            self._index = NeighbourIndex(known, self.n_neighbors)
+        return self.method_.new_logits(features, self._index.links(features))
 
     def _scored(self, graph: Graph) -> np.ndarray:
         """Return the nodes of a graph to score on."""
@@ -398,16 +394,25 @@ input_dropout_on, input_norm : optional
         nodes = nodes[graph.labels[nodes] != UNKNOWN]
         if len(nodes) == 0:
             raise GraphError(
-                f"{graph.name!r} has no labelled node to score on, but those that were trained "
-                "on; label more nodes, or give the graph a split with labelled test nodes"
+                f"{graph.name!r} has no labelled node to score on, except training nodes; label "
+                "more nodes, or give the graph a split with labelled test nodes"
             )
         return nodes
+
+
+def _graph(
+    features: Matrix, adjacency: Any, classes: tuple[np.ndarray, tuple[str, ...]] | None
+) -> Graph:
+    """Return the graph of checked features and, if known, encoded labels."""
+    ids = np.arange(features.shape[0], dtype=np.int64)
+    links = matrix_links(adjacency, ids)
+    return Graph.from_parts((features, ids), links, classes or to_codes(None, len(ids), None))
 
 
 def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     if y is None:
         raise ValueError(
-            "GrandClassifier requires y to be passed, but the target y is None; give one label a "
+            "GrandClassifier requires y to be passed, but the target y is None; give one label per "
             "row of X, -1 where unknown, or a Graph that holds its labels"
         )
     if getattr(y, "shape", ())[1:] == (1,):
@@ -422,13 +427,13 @@ def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _same_nodes(one: Graph, other: Graph) -> bool:
-    """Whether two graphs agree in all but labels and split."""
+    """Return whether two graphs have the same features and edges."""
     pairs = ((one.features, other.features), (one.adjacency, other.adjacency))
     return all(a.shape == b.shape and not (a != b).sum() for a, b in pairs)
 
 
 def _parameters(method: NodeClassifier) -> dict[str, Any]:
-    """Return the parameters that ask for a method as it is configured."""
+    """Return the parameters of an estimator that trains a method with this configuration."""
     config, ours = method.config.as_dict(), GrandConfig.names()
     parameters = {key: value for key, value in config.items() if key in ours}
     options = {key: value for key, value in config.items() if key not in ours}

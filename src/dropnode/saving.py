@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,6 @@ from dropnode.graph import Graph, Split
 from dropnode.graph.checks import PARTS, Matrix
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import method_type
-from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 
 FORMAT = 1
@@ -107,6 +106,7 @@ def save_model(
             "split": None if graph.split is None else graph.split.name,
             "ids": None if numbered else _described(graph.ids),
         },
+        "catalogue_name": graph.catalogue_name,
         "provenance": provenance or {},
         "extra": extra or {},
         "sha256": {name: _sha256(data) for name, data in files.items()},
@@ -143,6 +143,7 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
         lambda: (kind.config_type.from_dict(document["config"]), _array(**document["classes"])),
     )
     graph = _read(folder / GRAPH, lambda: _graph(arrays, **document["graph"]))
+    graph = replace(graph, catalogue_name=document.get("catalogue_name"))
     if classes.shape != (graph.num_classes,):
         raise ModelError(
             f"{folder / MODEL} lists {len(classes)} classes for {graph.num_classes} class names; "
@@ -218,11 +219,10 @@ def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
     for name, values in learnt.items():
         if values is not None and values.shape != (graph.num_features,):
             raise ValueError(f"{name} has shape {values.shape} for {graph.num_features} features")
-    # What a network starts from is replaced at once; it should not move the user's generator.
-    with Stream(0).torch_global():
-        method.build(FeatureScaling(method.config.feature_scaling, **learnt), graph)
+    scaling = FeatureScaling(method.config.feature_scaling, **learnt)
     head = {name: values for name, values in arrays.items() if name.startswith("head/")}
-    method.load_state({n.removeprefix("head/"): torch.tensor(v) for n, v in head.items()})
+    state = {name.removeprefix("head/"): torch.tensor(values) for name, values in head.items()}
+    method.restore(graph, scaling, state)
 
 
 def _graph_arrays(graph: Graph) -> Arrays:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -13,16 +15,23 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors
 
 from dropnode.errors import GraphError
 from dropnode.graph import Graph
-from dropnode.graph.neighbours import attach, nearest_neighbour_graph
+from dropnode.graph.checks import to_nodes
+from dropnode.graph.neighbours import NeighbourIndex, nearest_neighbour_graph
 
 LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
 
 
 def points(seed: int, rows: int, columns: int = 3) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+def links(new: Any, training: Any, k: Any) -> sp.csr_array:
+    """The links of new rows to training rows, of any kind."""
+    return NeighbourIndex(to_nodes(training)[0], k).links(to_nodes(new)[0])
 
 
 def reach_of(distances: np.ndarray, usual: float) -> float:
@@ -60,13 +69,48 @@ def test_every_row_is_joined_to_its_nearest(seed: int, rows: int, k: int, sparse
     assert graph.dtype == np.float32
 
 
+def test_rows_are_indexed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[tuple[int, ...]] = []
+    fit = NearestNeighbors.fit
+
+    def counted(self: NearestNeighbors, X: Any, y: None = None) -> NearestNeighbors:
+        fitted.append(X.shape)
+        return fit(self, X, y)
+
+    monkeypatch.setattr(NearestNeighbors, "fit", counted)
+    index = NeighbourIndex(points(0, 20), 3)
+    assert not fitted, "indexed when first asked"
+    index.graph()
+    for seed in range(3):
+        index.links(points(seed, 4))
+    assert fitted == [(20, 3)]
+
+
+@pytest.mark.parametrize("columns", [2, 40])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_links_of_a_row_do_not_depend_on_the_others(columns: int, sparse: bool) -> None:
+    """In few columns scikit-learn searches a tree, in many it compares all rows."""
+    new, training = points(1, 30, columns), points(2, 200, columns)
+    form = sp.csr_array if sparse else np.asarray
+    index = NeighbourIndex(form(training), 5)
+    together = index.links(form(new))
+    for row in (0, 7, 29):
+        alone = index.links(form(new[[row]]))
+        np.testing.assert_array_equal(alone.toarray(), together[[row]].toarray())
+
+
+def test_scikit_learn_is_imported_when_it_is_used() -> None:
+    program = "import sys, dropnode.graph.neighbours; assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 10), st.booleans())
 def test_every_new_row_is_attached_to_its_nearest(
     seed: int, rows: int, k: int, sparse: bool
 ) -> None:
     new, training = points(seed, 4), points(seed + 1, rows)
     form = sp.csr_array if sparse else np.asarray
-    joined = attach(form(new), form(training), k)
+    joined = links(form(new), form(training), k)
     np.testing.assert_allclose(joined.toarray(), naive_edges(new, training, k, False), rtol=1e-3)
     assert isinstance(joined, sp.csr_array)
     assert joined.dtype == np.float32
@@ -88,7 +132,7 @@ def test_rows_with_many_copies_stay_joined_to_others() -> None:
     graph = nearest_neighbour_graph(features, k=3)
     assert np.isfinite(graph.data).all()
     assert graph.toarray()[4, :4].max() > 0
-    assert np.isfinite(attach([[0.0]], [[0.0]] * 3, k=2).data).all()
+    assert np.isfinite(links([[0.0]], [[0.0]] * 3, k=2).data).all()
 
 
 def test_a_copy_of_a_row_is_its_neighbour_and_the_row_itself_is_not() -> None:
@@ -110,7 +154,7 @@ def test_features_of_every_kind_are_read(features: Any) -> None:
     graph = nearest_neighbour_graph(features, k=1)
     joined = graph.toarray() > 0
     assert joined.astype(int).tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]]
-    attached = attach([[6.0]], features, k=np.int64(1)).toarray() > 0
+    attached = links([[6.0]], features, k=np.int64(1)).toarray() > 0
     assert attached.tolist() == [[False, False, False, True]]
 
 
@@ -124,7 +168,7 @@ def test_the_graph_needs_no_repair() -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, "3", True, None])
 def test_k_has_to_be_a_number_of_neighbours(k: Any) -> None:
-    for call in (lambda: nearest_neighbour_graph(LINE, k), lambda: attach(LINE, LINE, k)):
+    for call in (lambda: nearest_neighbour_graph(LINE, k), lambda: links(LINE, LINE, k)):
         with pytest.raises(GraphError, match=f"k is {k!r}.*at least 1"):
             call()
 
@@ -134,10 +178,7 @@ def test_unusable_features_are_named() -> None:
     bad[2] = math.nan
     with pytest.raises(GraphError, match="feature 0 of node 2 is NaN"):
         nearest_neighbour_graph(bad, k=1)
-    for new, training in ((bad, LINE), (LINE, bad)):
-        with pytest.raises(GraphError, match="feature 0 of node 2 is NaN"):
-            attach(new, training, k=1)
-    with pytest.raises(GraphError, match="new nodes have 2 features, training nodes 1"):
-        attach(np.ones((3, 2)), LINE, k=1)
+    with pytest.raises(GraphError, match="new nodes have 2 features, but training nodes have 1"):
+        links(np.ones((3, 2)), LINE, k=1)
     with pytest.raises(GraphError, match="empty"):
         nearest_neighbour_graph(np.empty((0, 2)), k=1)

@@ -139,40 +139,6 @@ def test_propagation_leaves_its_input_alone() -> None:
     assert torch.equal(x, before)
 
 
-@given(random_graphs(), st.integers(1, 4), st.integers(0, 2**16), st.integers(0, 3))
-def test_attached_nodes_listen_and_are_not_heard(
-    drawn: RandomGraph, new: int, seed: int, order: int
-) -> None:
-    adjacency = adjacency_of(drawn)
-    old = len(drawn.adjacency)
-    generator = np.random.default_rng(seed)
-    links = generator.random((new, old)) * (generator.random((new, old)) < 0.5)
-    links = links.astype(np.float32)
-    alone = normalise(adjacency).toarray()
-    together = normalise(adjacency, sp.csr_array(links)).toarray()
-    assert together.shape == (old + new, old + new)
-    np.testing.assert_array_equal(together[:old, :old], alone)
-    assert not together[:old, old:].any()
-
-    degrees = drawn.adjacency.sum(axis=1) + 1.0
-    for i, row in enumerate(links.astype(np.float64)):
-        own = row.sum() + 1.0
-        assert_close(together[old + i, :old], row / np.sqrt(own * degrees))
-        expected = np.zeros(new)
-        expected[i] = 1.0 / own
-        assert_close(together[old + i, old:], expected)
-
-    # What a new node comes to must not depend on who came with it.
-    x = generator.random((old + new, 2)).astype(np.float32)
-    whole = mixed_order(SparseMatrix.from_scipy(together), torch.from_numpy(x), order)
-    for i in range(new):
-        single = SparseMatrix.from_scipy(normalise(adjacency, sp.csr_array(links[[i]])))
-        part = torch.from_numpy(np.vstack([x[:old], x[[old + i]]]))
-        result = mixed_order(single, part, order)
-        assert_close(result[:old], whole[:old])
-        assert_close(result[old], whole[old + i])
-
-
 def test_messages_flow_from_column_to_row() -> None:
     matrix = SparseMatrix.from_scipy(
         sp.csr_array([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [3.0, 4.0, 0]])

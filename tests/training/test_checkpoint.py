@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_training import Slope, fingerprint
+from test_loop import Slope, fingerprint
 
 from dropnode.errors import CheckpointError
 from dropnode.graph import Graph
@@ -158,7 +158,7 @@ def test_checkpoints_are_written_as_often_as_asked_and_at_the_end(
     def recorded(path: Path, checkpoint: Checkpoint) -> None:
         written.append(checkpoint.epoch)
 
-    monkeypatch.setattr("dropnode.training.write_checkpoint", recorded)
+    monkeypatch.setattr("dropnode.training.loop.write_checkpoint", recorded)
     config = configure(max_epochs=5)
     train(Grand(config), community, checkpoint=tmp_path / "a", checkpoint_every=0.0)
     train(Grand(config), community, checkpoint=tmp_path / "b", checkpoint_every=3600.0)

@@ -21,7 +21,8 @@ from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.model import Grand
 from dropnode.ops.randomness import Stream
-from dropnode.training import Method, Outcome, Phase, Progress, State, Stopping, train
+from dropnode.training import Method, Outcome, Phase, State, Stopping, train
+from dropnode.training.stopping import Progress
 
 Configure = Callable[..., GrandConfig]
 NONE = np.array([], dtype=np.int64)

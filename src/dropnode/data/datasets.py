@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def load_dataset(name: str, *, split_seed: int = 0, **options: Any) -> Graph:
     else:
         graph = READERS[entry.format](entry, obtain(entry))
     check_sizes(entry, graph)
-    return graph.with_split(draw_split(name, graph, split_seed))
+    return replace(graph, split=draw_split(name, graph, split_seed), catalogue_name=name)
 
 
 def draw_split(name: str, graph: Graph, seed: int) -> Split:

@@ -81,9 +81,7 @@ def to_nodes(features: Any, ids: Any = None) -> tuple[Matrix, np.ndarray]:
         raise GraphError(f"{problem}; features need 1 to {MAX_NODES:,} rows, got {shape[0]:,}")
     names = _ids(ids, shape[0])
     if sp.issparse(matrix):
-        matrix = sp.csr_array(matrix)
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
+        matrix = canonical(matrix)
     values = matrix.data if sp.issparse(matrix) else matrix.ravel()
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])
@@ -97,6 +95,14 @@ def to_nodes(features: Any, ids: Any = None) -> tuple[Matrix, np.ndarray]:
             "(for instance with sklearn.impute.SimpleImputer)"
         )
     return matrix, names
+
+
+def canonical(matrix: Any) -> sp.csr_array:
+    """Return a sparse matrix as CSR in which every entry is stored once and none is zero."""
+    matrix = sp.csr_array(matrix)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    return matrix
 
 
 def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
@@ -192,10 +198,6 @@ def to_codes(
     if labels is None:
         return np.full(num_nodes, UNKNOWN, dtype=np.int64), names or ()
     codes, classes = encode_labels(labels)
-    if len(codes) != num_nodes:
-        raise GraphError(
-            f"{len(codes):,} labels for {num_nodes:,} nodes; give one a node, -1 where unknown"
-        )
     if names is None:
         return codes, tuple(str(name) for name in classes.tolist())
     for label in classes.tolist():

@@ -106,9 +106,12 @@ class Graph:
     split : Split or None
         Which nodes train, validate and test.
     name : str
-        What the graph is called in results; presets are looked up by it.
+        What the graph is called in results.
     notes : tuple of str
-        What was repaired on the way in.
+        What the builder repaired.
+    catalogue_name : str or None
+        The dataset of the catalogue that the graph is, which decides about presets. Only
+        :func:`dropnode.load_dataset` sets it: a graph of one's own may have any name.
 
     Examples
     --------
@@ -127,6 +130,7 @@ class Graph:
     split: Split | None = None
     name: str = "graph"
     notes: tuple[str, ...] = ()
+    catalogue_name: str | None = None
 
     def __post_init__(self) -> None:
         # Only the builders make read-only arrays, so these have passed every check.
@@ -190,7 +194,8 @@ class Graph:
         """
         nodes = to_nodes(features, ids)
         links = edge_links(edges, weights, nodes[1])
-        return cls._build(nodes, links, labels, class_names, split, name)
+        classes = to_codes(labels, len(nodes[1]), class_names)
+        return cls.from_parts(nodes, links, classes, split, name)
 
     @classmethod
     def from_scipy(
@@ -211,7 +216,8 @@ class Graph:
         """
         nodes = to_nodes(features, ids)
         links = matrix_links(adjacency, nodes[1])
-        return cls._build(nodes, links, labels, class_names, split, name)
+        classes = to_codes(labels, len(nodes[1]), class_names)
+        return cls.from_parts(nodes, links, classes, split, name)
 
     @classmethod
     def from_networkx(
@@ -377,17 +383,33 @@ class Graph:
         )
 
     @classmethod
-    def _build(
+    def from_parts(
         cls,
         nodes: tuple[Matrix, np.ndarray],
         links: Links,
-        labels: Any,
-        class_names: Any,
-        split: Any,
-        name: str,
+        classes: tuple[np.ndarray, tuple[str, ...]],
+        split: Split | None = None,
+        name: str = "graph",
     ) -> Graph:
+        """Build a graph from checked parts; the other ``from_`` methods end here.
+
+        Parameters
+        ----------
+        nodes : (features, ids)
+            As :func:`dropnode.graph.checks.to_nodes` returns them.
+        links : (sources, targets, weights)
+            As :func:`~dropnode.graph.checks.matrix_links` or
+            :func:`~dropnode.graph.checks.edge_links` returns them.
+        classes : (codes, names)
+            As :func:`~dropnode.graph.checks.to_codes` returns them.
+        """
         features, ids = nodes
-        codes, names = to_codes(labels, len(ids), class_names)
+        codes, names = classes
+        if len(codes) != len(ids):
+            raise GraphError(
+                f"{len(codes):,} labels for {len(ids):,} nodes; give one label per node, -1 where "
+                "it is unknown"
+            )
         adjacency, notes = to_adjacency(links, ids)
         _freeze(adjacency, features, codes, ids)
         graph = cls(adjacency, features, codes, ids, names, split, name, notes)

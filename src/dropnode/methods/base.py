@@ -1,14 +1,22 @@
-"""NodeClassifier: what methods share that read a graph as features and edges, and learn a network.
+"""NodeClassifier: the parts that methods share which read features and edges and learn a network.
 
-GRAND and the baselines are node classifiers; so models are saved, loaded, resumed and asked about
-new nodes in one way, whatever the method.
+GRAND and the baselines are node classifiers. Models are therefore trained, saved, loaded, resumed
+and asked about new nodes in one way, whatever the method. A subclass supplies a few hooks::
+
+    make_network(sizes)                     the network, with initial weights
+    classify(tensors)                       logits of every node of a graph, without randomness
+    hops                                    how far away from a node its answer looks
+    prepare_training(graph, split, stream)  optional: what training needs besides, drawn or computed
+    sparse_features                         optional: whether features are held sparse
+
+and the loop's ``phases`` and ``loss``.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +27,8 @@ from torch import nn
 from dropnode.errors import GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import Matrix
-from dropnode.ops.propagation import Features, SparseMatrix, join, normalise
+from dropnode.methods.tensors import GraphTensors, feature_rows, select_columns
+from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.settings import Config
@@ -28,42 +37,12 @@ from dropnode.training.stopping import Stopping
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """A graph as methods read it.
+class Sizes:
+    """The sizes of the training graph that a network may depend on."""
 
-    Attributes
-    ----------
-    features : Features
-        Scaled; sparse if the method takes them so.
-    operator : SparseMatrix
-        Â, with every node's own entry.
-    adjacency : Matrix
-        Edge weights between the nodes of a graph.
-    attachments : Matrix, optional
-        Edge weights (new × old) from nodes of that graph to further ones that listen to it.
-    """
-
-    features: Features
-    operator: SparseMatrix
-    adjacency: Matrix
-    attachments: Matrix | None = None
-
-    @cached_property
-    def edges(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(source, target) of every edge in each direction, without self-loops; their weights."""
-        device = self.operator.values.device
-        matrix = sp.csr_array(self.adjacency)
-        if self.attachments is not None:
-            matrix = join(matrix, self.attachments)
-        entries = matrix.tocoo()
-        target, source = (torch.from_numpy(end.astype(np.int64)) for end in entries.coords)
-        weights = torch.from_numpy(entries.data.astype(np.float32))
-        return torch.stack([source, target]).to(device), weights.to(device)
-
-    @cached_property
-    def looped_edges(self) -> torch.Tensor:
-        """(source, target) of every entry of Â: the edges, and a self-loop of every node."""
-        return self.operator.edge_index()
+    nodes: int
+    features: int
+    classes: int
 
 
 class NodeClassifier(Method):
@@ -72,7 +51,7 @@ class NodeClassifier(Method):
     Parameters
     ----------
     config : Config
-        Of the method's ``config_type``, which has ``feature_scaling`` at least.
+        An instance of the method's ``config_type``, which has ``feature_scaling`` at least.
     class_weights : array of float, optional
         The weight of each class in the supervised loss.
     device : str
@@ -83,8 +62,12 @@ class NodeClassifier(Method):
     name : str
         The name by which :func:`dropnode.methods.table.restore_method` makes the method again.
     config_type : type
+    scaling : FeatureScaling
+        Fitted to the training graph.
     network : torch.nn.Module
         Everything learnt but the scaling.
+    tensors : GraphTensors
+        The training graph.
     """
 
     name: ClassVar[str]
@@ -103,67 +86,124 @@ class NodeClassifier(Method):
         )
 
     @abstractmethod
-    def make_network(self, num_features: int, num_classes: int) -> nn.Module:
+    def make_network(self, sizes: Sizes) -> nn.Module:
         """Return the network with initial weights, which torch's global generator may draw."""
 
     @abstractmethod
-    def logits_of(self, inputs: Inputs, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Return deterministic logits on inputs that :meth:`read` made; of all nodes by default."""
+    def classify(self, tensors: GraphTensors) -> torch.Tensor:
+        """Return logits of every node of a graph, without randomness."""
+
+    @property
+    def hops(self) -> int | None:
+        """How many hops away from a node its answer looks; None if at the whole graph."""
+        return None
+
+    @property
+    def sparse_features(self) -> bool | None:
+        """Whether features are held sparse; None holds them as they come."""
+        return None
+
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Compute or draw what training needs besides the network and the graph."""
 
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Scale the features, normalise the adjacency, make the network."""
-        self.build(FeatureScaling.fit(self.config.feature_scaling, graph.features), graph)
+        """Fit the scaling, make the network, and get ready to train."""
+        self._set_up(graph, FeatureScaling.fit(self.config.feature_scaling, graph.features))
         self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
         self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
         self.validates = len(split.val) > 0
+        self.prepare_training(graph, split, stream)
 
-    def build(self, scaling: FeatureScaling, graph: Graph) -> None:
-        """Make the parts that depend on the data; all that is missing then are the weights."""
-        self.scaling = scaling
-        self.num_features = graph.num_features
-        self.network = self.make_network(graph.num_features, graph.num_classes).to(self.device)
-        self.inputs = self.read(graph.adjacency, graph.features)
+    def restore(self, graph: Graph, scaling: FeatureScaling, state: State) -> None:
+        """Get ready to predict with what an earlier training on the graph has learnt."""
+        # The weights that a network starts with are replaced at once: drawing them should not
+        # advance the user's generator.
+        with Stream(0).torch_global() if self.draws_from_torch else nullcontext():
+            self._set_up(graph, scaling)
+        self.load_state(state)
 
-    def read(
-        self, adjacency: Matrix, features: Matrix, attachments: Matrix | None = None
-    ) -> Inputs:
-        """Turn a graph's matrices into what the method computes with."""
-        if features.shape[1] != self.num_features:
+    def _set_up(self, graph: Graph, scaling: FeatureScaling) -> None:
+        sizes = Sizes(graph.num_nodes, graph.num_features, graph.num_classes)
+        self.scaling, self.sizes = scaling, sizes
+        self.network = self.make_network(sizes).to(self.device)
+        self.tensors = self.tensors_of(graph)
+
+    def tensors_of(self, graph: Graph) -> GraphTensors:
+        """Return a graph in the form that the method computes with."""
+        return GraphTensors(self.held(graph.features), graph.adjacency)
+
+    def held(self, features: Matrix) -> Features:
+        """Return raw features scaled, as tensors, sparse if the method wants them so."""
+        if features.shape[1] != self.sizes.features:
             raise GraphError(
-                f"the graph has {features.shape[1]:,} features a node; the model was trained with "
-                f"{self.num_features:,}; use the same columns in the same order"
+                f"the graph has {features.shape[1]:,} features per node, but the model was trained "
+                f"with {self.sizes.features:,}; use the same columns in the same order"
             )
         scaled = self.scaling.apply(features)
-        operator = SparseMatrix.from_scipy(
-            normalise(adjacency, attachments), self.device, symmetric=attachments is None
-        )
-        if self.takes_sparse(sp.issparse(scaled)):
-            held: Features = SparseMatrix.from_scipy(scaled, self.device)
-        else:
-            dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled, np.float32)
-            # A graph's own arrays are read-only, which torch does not know; what scaling made is
-            # ours.
-            owned = dense if dense.flags.writeable else dense.copy()
-            held = torch.from_numpy(owned).to(self.device)
-        return Inputs(held, operator, adjacency, attachments)
-
-    def takes_sparse(self, sparse: bool) -> bool:
-        """Whether features are to be held sparse, given whether they come so."""
-        return sparse
+        sparse = self.sparse_features
+        if sp.issparse(scaled) if sparse is None else sparse:
+            return SparseMatrix.from_scipy(scaled, self.device)
+        dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled, np.float32)
+        # A graph's own arrays are read-only, which torch cannot express.
+        owned = dense if dense.flags.writeable else dense.copy()
+        return torch.from_numpy(owned).to(self.device)
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Return deterministic logits of the training graph or of another."""
-        inputs = self.inputs if graph is None else self.read(graph.adjacency, graph.features)
-        return self.logits_of(inputs, rows)
+        """Return deterministic logits of nodes of the training graph or of another.
+
+        The cost of some ``rows`` is that of the neighbourhood within :attr:`hops` of them.
+        """
+        tensors = self.tensors if graph is None else self.tensors_of(graph)
+        if rows is None:
+            return self.infer(tensors)
+        places = rows
+        if self.hops is not None:
+            tensors, places = tensors.around(rows, self.hops)
+        return self.infer(tensors)[torch.from_numpy(places.copy()).to(self.device)]
+
+    def new_logits(self, features: Matrix, links: Matrix) -> torch.Tensor:
+        """Return deterministic logits of new nodes that are linked to the training graph.
+
+        New nodes receive messages but send none, so nothing changes for the training graph, and
+        the logits of a new node do not depend on the others. They are bit-identical whatever the
+        others are, unless the method reads the whole graph.
+
+        Parameters
+        ----------
+        features : ndarray or csr_array (new, features)
+            Raw features.
+        links : csr_array (new, nodes)
+            Weights of the edges from nodes of the training graph to new ones.
+        """
+        held, links = self.held(features), sp.csr_array(links)
+        known = self.tensors
+        if self.hops is None:
+            return self.infer(known.joined_by(held, links))[known.num_nodes :]
+        logits = [torch.empty(0, self.sizes.classes, device=self.device)]
+        for row in range(links.shape[0]):
+            # Each on its own: with others in the same matrices, a sum would round differently.
+            own = links[[row]]
+            nodes = known.reached(own.indices, self.hops - 1) if self.hops else own.indices[:0]
+            joined = known.part(nodes).joined_by(
+                feature_rows(held, np.array([row])), select_columns(own, nodes)
+            )
+            logits.append(self.infer(joined)[-1:])
+        return torch.cat(logits)
+
+    @torch.no_grad()
+    def infer(self, tensors: GraphTensors) -> torch.Tensor:
+        """Return deterministic logits of every node of a graph."""
+        self.network.eval()
+        return self.classify(tensors)
 
     def until_validated(self, name: str, optimiser: torch.optim.Optimizer) -> Phase:
-        """Return a phase that ends as the configuration says, or runs whole if none validates."""
+        """Return a phase with the configured stopping rule; all epochs if nothing validates."""
         rule = self.config.stopping if self.validates else "never"
         stopping = Stopping(rule, self.config.patience)
         return Phase(name, optimiser, self.config.max_epochs, stopping)
 
     def trained_as_long(self, outcome: Outcome) -> Config:
-        """Return the configuration that trains without validation as long as this training did."""
+        """Return the configuration that trains, without validation, as long as this training."""
         config: Config = self.config.replace(max_epochs=outcome.epochs)
         return config
 
@@ -172,5 +212,5 @@ class NodeClassifier(Method):
         return dict(self.network.state_dict())
 
     def load_state(self, state: State) -> None:
-        """Take over weights."""
+        """Load the weights of the network."""
         self.network.load_state_dict(state)

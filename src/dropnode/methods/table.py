@@ -1,4 +1,4 @@
-"""Every method by name: GRAND, its variants and ablations, which are configurations; baselines."""
+"""Every method by name: GRAND, its variants and ablations (which are configurations), baselines."""
 
 from __future__ import annotations
 
@@ -48,16 +48,17 @@ METHODS: tuple[str, ...] = (*GRAND_VARIANTS, *BASELINES)
 
 @dataclass(frozen=True)
 class Choice:
-    """A method ready to train, and what it was made from.
+    """A method ready to train, and its configuration.
 
     Attributes
     ----------
     method : NodeClassifier
     preset : str
+        The name of the preset that the configuration started from.
     config : dict
         Every key.
     identity : dict
-        The keys that are not at their default: what a stored result is known by.
+        The keys that are not at their default, which identify a stored result.
     """
 
     method: NodeClassifier
@@ -68,12 +69,25 @@ class Choice:
 
 def make_method(
     name: str,
-    dataset: str,
+    dataset: str | None,
     preset_name: str | None = None,
     changes: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> Choice:
-    """Make a method for a dataset: the preset, then what the variant says, then ``changes``.
+    """Make a method for a dataset from a preset, the variant's changes to it, and ``changes``.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`METHODS`.
+    dataset : str or None
+        The name of the catalogue entry whose preset is wanted; None for any other graph.
+    preset_name : str, optional
+        By default ``official`` if the dataset has one, else ``default``.
+    changes : mapping, optional
+        Keys of the configuration and their values.
+    device : str
+        Where tensors live, as torch names it.
 
     Examples
     --------
@@ -88,8 +102,10 @@ def make_method(
     return Choice(method, used, config.as_dict(), config.identity())
 
 
-def configuration(name: str, dataset: str, preset_name: str | None = None) -> tuple[str, Config]:
-    """Return a preset of a method for a dataset, and the preset's name."""
+def configuration(
+    name: str, dataset: str | None, preset_name: str | None = None
+) -> tuple[str, Config]:
+    """Return a preset's name and configuration of a method, for a dataset or for None."""
     if method_type(name) is not Grand:
         return baseline_preset(name, preset_name, dataset)
     used, config = preset(preset_name, dataset, name)
@@ -102,7 +118,7 @@ def restore_method(
     device: str = "cpu",
     class_weights: np.ndarray | None = None,
 ) -> NodeClassifier:
-    """Make the method that a stored result was made with, from its :attr:`Choice.identity`.
+    """Make the method of a stored result again, from its :attr:`Choice.identity`.
 
     Examples
     --------

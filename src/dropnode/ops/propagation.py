@@ -134,32 +134,24 @@ Features = torch.Tensor | SparseMatrix
 """Node features ready for products: ``features @ weight`` works for both kinds."""
 
 
-def normalise(adjacency: Matrix, attachments: Matrix | None = None) -> sp.csr_array:
+def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_array:
     """Return Â = D̃^-½ (A + I) D̃^-½.
 
-    With ``attachments`` (new × old), the result covers the old nodes followed by the new ones.
-    New nodes listen to old ones but are not heard: the old degrees and rows stay as they are, so
-    what is computed for one new node cannot depend on which others came along.
+    ``degrees`` are those in A + I by default. A part of a graph gets the entries that it has in
+    the whole graph if it is given the degrees of the whole.
     """
-    joined = sp.csr_array(adjacency) if attachments is None else join(adjacency, attachments)
-    degree = np.asarray(joined.sum(axis=1), dtype=np.float64).ravel() + 1.0
-    looped = joined + sp.eye_array(joined.shape[0], format="csr", dtype=np.float32)
+    adjacency = sp.csr_array(adjacency)
+    if degrees is None:
+        degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
+    looped = adjacency + sp.eye_array(adjacency.shape[0], format="csr", dtype=np.float32)
     # In place of products with diagonal matrices, which would hold everything three times over.
-    scale = 1.0 / np.sqrt(degree)
+    scale = 1.0 / np.sqrt(degrees)
     values = np.repeat(scale, np.diff(looped.indptr))
     values *= looped.data
     values *= scale[looped.indices]
     return sp.csr_array(
         (values.astype(np.float32), looped.indices, looped.indptr), shape=looped.shape
     )
-
-
-def join(adjacency: Matrix, attachments: Matrix) -> sp.csr_array:
-    """Return the adjacency of old nodes followed by new ones that listen to them."""
-    new = attachments.shape[0]
-    # An empty corner says how many columns there are.
-    blocks = [[adjacency, None], [attachments, sp.csr_array((new, new), dtype=np.float32)]]
-    return sp.block_array(blocks, format="csr")
 
 
 def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:

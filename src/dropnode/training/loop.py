@@ -1,7 +1,7 @@
 """The one loop that trains every method.
 
 Early stopping, best weights, history, callbacks, checkpoints, interruption and divergence are
-dealt with here and nowhere else.
+handled here and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +41,13 @@ def train(
     method : Method
     graph : Graph
     split : Split, optional
-        The graph's own by default. Labels of test nodes are never looked at.
+        The graph's own by default. Labels of test nodes are never read.
     seed : int
-        Everything random is a function of it.
+        Determines everything random.
     callbacks : sequence of Callback
     checkpoint : Path, optional
-        A file to write progress to, and to go on from if it exists. A run that goes on ends
-        with the same bits as one that was never interrupted.
+        A file to write progress to, and to resume from if it exists. A resumed run is
+        bit-identical to one that was never interrupted.
     checkpoint_every : float
         Seconds between checkpoints.
 
@@ -70,12 +71,12 @@ def train(
 def epochs(
     method: Method, graph: Graph, split: Split | None = None, *, seed: int = 0
 ) -> Iterator[dict[str, float]]:
-    """Train as :func:`train` does, one epoch a step: whoever asks for the next keeps the clock.
+    """Train as :func:`train` does, but yield after every epoch, so that the caller can time them.
 
     Yields
     ------
     dict
-        The epoch's line of the history. After the last, the method has its best weights.
+        The epoch's record in the history. After the last one, the method has its best weights.
     """
     return _Run(method, graph, split, seed).epochs()
 
@@ -96,13 +97,13 @@ class _Run:
         split = split or graph.split
         graph.check_trainable(split)
         assert split is not None
-        self.stream = Stream(seed)
-        with self.stream.at("prepare").torch_global():
-            method.prepare(graph, split, self.stream.at("initialisation"))
         self.method, self.seed, self.callbacks = method, seed, callbacks
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
-        self.watched = np.concatenate([split.train, split.val])
-        self.targets = torch.from_numpy(graph.labels[self.watched])
+        self.stream = Stream(seed)
+        with self.seeded(self.stream.at("prepare")):
+            method.prepare(graph, split, self.stream.at("initialisation"))
+        watched = np.concatenate([split.train, split.val])
+        self.targets = torch.from_numpy(graph.labels[watched])
         self.num_train, self.num_val = len(split.train), len(split.val)
         self.outcome = Outcome()
         self.best_state: State | None = None
@@ -110,18 +111,27 @@ class _Run:
         self.resumed = read_checkpoint(checkpoint) if checkpoint else None
         if self.resumed and self.resumed.seed != seed:
             raise CheckpointError(
-                f"{checkpoint} is of a run with seed {self.resumed.seed}, this one has {seed}; "
-                "give it a path of its own"
+                f"{checkpoint} belongs to a run with seed {self.resumed.seed}, but this run has "
+                f"seed {seed}; give this run another checkpoint path"
             )
         spent = self.resumed.seconds if self.resumed else 0.0
         self.started = time.perf_counter() - spent
+        with at_most(method.threads):
+            self.watched_logits = method.watch(watched)
+
+    def seeded(self, stream: Stream) -> AbstractContextManager[None]:
+        """Seed torch's global generator, if the method draws from it."""
+        return stream.torch_global() if self.method.draws_from_torch else nullcontext()
 
     def elapsed(self) -> float:
-        """Seconds of training, those before an interruption included."""
+        """Return the seconds of training, including those before an interruption."""
         return time.perf_counter() - self.started
 
     def epochs(self) -> Iterator[dict[str, float]]:
-        """Run every phase, one epoch a step; a method without any has a history of one line."""
+        """Run every phase, yielding after every epoch.
+
+        A method without phases has a history of one record.
+        """
         phases = self.method.phases()
         if not phases:
             self.outcome.history.append({"epoch": 1.0, **self.validate()})
@@ -131,11 +141,11 @@ class _Run:
             yield from self.phase(number, phase, self.stream.at("phase", number))
 
     def phase(self, number: int, phase: Phase, stream: Stream) -> Iterator[dict[str, float]]:
-        """Run one phase to its end, one epoch a step, and restore its best weights."""
+        """Run one phase, yielding after every epoch, and restore its best weights."""
         saved = self.resumed
         if saved and number < saved.phase:
             return
-        with stream.at("begin").torch_global():
+        with self.seeded(stream.at("begin")):
             self.method.begin(phase, stream.at("begin"))
         progress = Progress(phase.stopping)
         epoch = 0
@@ -166,36 +176,36 @@ class _Run:
             self.method.load_state(self.best_state)
 
     def load(self, saved: Checkpoint, phase: Phase) -> None:
-        """Take over the weights and the optimiser of a checkpoint."""
+        """Load the weights and the optimiser of a checkpoint."""
         try:
             self.method.load_state(saved.state)
             phase.optimiser.load_state_dict(saved.optimiser)
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"{self.checkpoint} is of another method or graph ({error}); give this run a path "
-                "of its own"
+                f"{self.checkpoint} belongs to another method or graph ({error}); give this run "
+                "another checkpoint path"
             ) from error
 
     def keep_state(self) -> None:
-        """Keep a copy of what the method has learnt so far, as the best."""
+        """Keep a copy of the current weights as the best so far."""
         state, copy = self.method.state(), self.spare_state
         if copy is None or copy.keys() != state.keys():
             copy = {name: tensor.clone() for name, tensor in state.items()}
         else:
-            # Into memory that is there: most epochs of a training are its best so far.
+            # Reuses memory, since most epochs of a training are the best so far.
             for name, tensor in state.items():
                 copy[name].copy_(tensor)
-        # Only now: an interruption finds either copy whole.
+        # Assigned last, so that an interruption finds a complete copy.
         self.best_state, self.spare_state = copy, self.best_state
         self.outcome.best_epoch = self.outcome.epochs
 
     def epoch(self, phase: Phase, epoch: int, stream: Stream) -> dict[str, float]:
-        """Take an epoch's steps, validate, and return its line of the history."""
+        """Take the steps of an epoch, validate, and return its record in the history."""
         parts: dict[str, float] = {}
         batches = 0
         for index, batch in enumerate(self.method.batches(phase, stream.at("batches"))):
             step = stream.at("batch", index)
-            with step.torch_global():
+            with self.seeded(step):
                 phase.optimiser.zero_grad()
                 loss, terms = self.method.loss(batch, step)
                 if not torch.isfinite(loss):
@@ -211,14 +221,15 @@ class _Run:
         record |= self.validate()
         for name in ("train_loss", "val_loss"):
             if math.isnan(record[name]) and (name == "train_loss" or self.num_val):
-                # The step was finite and what it led to is not: the last epoch has no next loss.
+                # The step's loss was finite, but the weights after it are not. Without this check
+                # the last epoch could diverge unnoticed.
                 raise TrainingError(_diverged(epoch, f"{name} after it is nan", phase))
         return record
 
     def validate(self) -> dict[str, float]:
         """Return losses and accuracies of the training and of the validation nodes."""
         with torch.no_grad():
-            logits = self.method.logits(rows=self.watched).cpu()
+            logits = self.watched_logits().cpu()
         losses = torch.nn.functional.cross_entropy(logits, self.targets, reduction="none").numpy()
         correct = (logits.argmax(dim=1) == self.targets).numpy()
         record = {}

@@ -1,9 +1,9 @@
-"""The Method contract: what the loop trains, in which phases, and the outcome of training."""
+"""The Method contract: what the loop trains, its phases, and the outcome of training."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ State = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Phase:
-    """One stage of a method's training, with an optimiser of its own."""
+    """One stage of a method's training, with its own optimiser."""
 
     name: str
     optimiser: torch.optim.Optimizer
@@ -30,46 +30,58 @@ class Phase:
 
 
 class Method(ABC):
-    """What the loop trains.
+    """A model that the loop can train.
 
     Attributes
     ----------
     threads : Threads
-        How many threads pay in an epoch; all that torch has been given, unless a method knows
-        better.
+        How many threads to use in an epoch; by default all that torch may use.
     revision : int
-        Raised when a change of code changes what the same configuration and seed come to: stored
-        results of another revision are not reused.
+        Increased when a change of code changes the results of the same configuration and seed.
+        Stored results of another revision are not reused.
+    draws_from_torch : bool
+        Whether training draws from torch's global generator, as most library layers do. If so, the
+        loop seeds that generator around every step.
     """
 
     threads: Threads = Threads()
     revision: int = 1
+    draws_from_torch: bool = True
 
     @abstractmethod
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Precompute, and draw the initial weights. A closed-form method is done here."""
+        """Precompute, and draw the initial weights. A closed-form method is fitted here."""
 
     @abstractmethod
     def phases(self) -> list[Phase]:
-        """Return the stages of training in order; none for a closed-form method."""
+        """Return the stages of training in order; an empty list for a closed-form method."""
 
     def begin(self, phase: Phase, stream: Stream) -> None:  # noqa: B027 (rarely needed)
-        """Get ready for a phase: what it starts from, such as another phase's predictions.
+        """Compute what a phase starts from, such as the predictions of the phase before.
 
-        A resume calls it before :meth:`load_state`, so what it computes belongs to the state.
+        A resumed run calls it before :meth:`load_state`, so the result belongs to the state.
         """
 
     def batches(self, phase: Phase, stream: Stream) -> Iterable[Any]:
-        """Return what one epoch consists of; by default one full batch."""
+        """Return the batches of one epoch; by default one full batch."""
         return [None]
 
     def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the loss to step on, and its parts for the history; asked for in phases only."""
+        """Return the loss to minimise, and its parts for the history."""
         raise NotImplementedError(f"{type(self).__name__} has phases, but no loss")
 
     @abstractmethod
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
         """Return deterministic logits of some nodes (all by default), of another graph if given."""
+
+    def watch(self, rows: np.ndarray) -> Callable[[], torch.Tensor]:
+        """Return a function that returns the current logits of some training-graph nodes.
+
+        The loop validates with it after every epoch, so a method can prepare once what does not
+        depend on the weights. By default it classifies the whole graph.
+        """
+        wanted = torch.from_numpy(rows.copy())
+        return lambda: self.logits()[wanted]
 
     @abstractmethod
     def state(self) -> State:
@@ -77,12 +89,24 @@ class Method(ABC):
 
     @abstractmethod
     def load_state(self, state: State) -> None:
-        """Take over what :meth:`state` returned."""
+        """Restore what :meth:`state` returned."""
 
 
 @dataclass
 class Outcome:
-    """What training came to."""
+    """The outcome of a training.
+
+    Attributes
+    ----------
+    history : list of dict
+        Losses and accuracies of every epoch, over all phases.
+    best_epoch : int
+        The epoch whose weights were kept, counted from 1 over all phases.
+    seconds : float
+        The duration of training.
+    interrupted : bool
+        Whether the user interrupted it.
+    """
 
     history: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int = 0
@@ -91,7 +115,7 @@ class Outcome:
 
     @property
     def epochs(self) -> int:
-        """Epochs run, over all phases."""
+        """The number of epochs run, over all phases."""
         return len(self.history)
 
     @property
@@ -101,13 +125,13 @@ class Outcome:
 
     @property
     def measured(self) -> list[dict[str, float]]:
-        """The history without what was not measured (NaN), so that it holds numbers only."""
+        """The history without the values that were not measured (NaN)."""
         return [{k: v for k, v in line.items() if v == v} for line in self.history]
 
 
 class Callback(Protocol):
-    """Watches training; told of every epoch after it is over."""
+    """An object that the loop calls after every epoch."""
 
     def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
-        """Look at ``outcome.history[-1]``."""
+        """Handle the epoch that ``outcome.history[-1]`` describes."""
         ...

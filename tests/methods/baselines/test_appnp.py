@@ -64,7 +64,7 @@ def test_many_steps_are_personalised_pagerank(community: Graph) -> None:
 
 def test_the_library_agrees(community: Graph) -> None:
     method = trained(community)
-    edges, weights = method.inputs.edges
+    edges, weights = method.tensors.edges
     layer = pyg.APPNP(CONFIG.steps, CONFIG.teleport).eval()
     start = torch.from_numpy(predictions(method, community)).float()
     torch.testing.assert_close(method.logits(), layer(start, edges, weights), rtol=1e-4, atol=1e-6)
@@ -76,8 +76,8 @@ def test_dropping_in_training_is_fair_in_every_step(community: Graph) -> None:
     # Without the perceptron, whose own dropout is not linear.
     start = torch.from_numpy(predictions(method, community)).float()
     method.network = _Fixed(start)
-    exact = method.classify(method.inputs).numpy()
-    draws = [method.classify(method.inputs, Stream(seed)).numpy() for seed in range(800)]
+    exact = method.classify(method.tensors).numpy()
+    draws = [method.classify(method.tensors, Stream(seed)).numpy() for seed in range(800)]
     error = np.std(draws, axis=0) / np.sqrt(len(draws))
     assert (np.abs(np.mean(draws, axis=0) - exact) < 5.0 * error + 1e-6).all()
     assert (error[:24].max(axis=1) > 1e-5).all()

@@ -48,13 +48,13 @@ def convolved(method: DropEdge, graph: Graph, operator: np.ndarray) -> np.ndarra
 def test_training_sees_the_kept_edges_normalised_anew(seed: int, community: Graph) -> None:
     method = trained(community)
     with Stream(seed).torch_global():
-        kept = kept_edges(method.inputs, CONFIG.edge_dropout).toarray()
+        kept = kept_edges(method.tensors, CONFIG.edge_dropout).toarray()
     whole = community.adjacency.toarray()
     assert not np.array_equal(kept, kept.T)
     assert np.array_equal(kept[kept > 0], whole[kept > 0])
     assert 0 < np.count_nonzero(kept) < np.count_nonzero(whole)
     with Stream(seed).torch_global():
-        logits = method.classify(method.inputs, Stream(0))
+        logits = method.classify(method.tensors, Stream(0))
     expected = convolved(method, community, oracles.normalised(kept))
     np.testing.assert_allclose(logits.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -68,7 +68,7 @@ def test_inference_sees_every_edge(community: Graph) -> None:
 def test_both_directions_can_go_together(community: Graph) -> None:
     method = trained(community)
     with Stream(0).torch_global():
-        kept = kept_edges(method.inputs, 0.5, both_ways=True).toarray()
+        kept = kept_edges(method.tensors, 0.5, both_ways=True).toarray()
     assert np.array_equal(kept, kept.T)
     assert 0 < np.count_nonzero(kept) < community.adjacency.nnz
 
@@ -79,7 +79,7 @@ def test_every_edge_is_dropped_as_often_as_told(both_ways: bool, community: Grap
     torch.manual_seed(0)
     draws = 1000
     kept = sum(
-        (kept_edges(method.inputs, 0.3, both_ways) > 0).toarray().astype(int) for _ in range(draws)
+        (kept_edges(method.tensors, 0.3, both_ways) > 0).toarray().astype(int) for _ in range(draws)
     )
     counts = kept[community.adjacency.toarray() > 0]
     # Five standard deviations of a binomial count.
@@ -97,5 +97,5 @@ def test_every_step_draws_anew(community: Graph) -> None:
 def test_without_dropping_it_is_a_gcn(community: Graph) -> None:
     method = trained(community, edge_dropout=0.0)
     torch.testing.assert_close(
-        method.classify(method.inputs, Stream(0)), method.classify(method.inputs)
+        method.classify(method.tensors, Stream(0)), method.classify(method.tensors)
     )

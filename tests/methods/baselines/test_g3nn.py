@@ -108,8 +108,8 @@ def test_what_classifies_is_the_posterior(community: Graph) -> None:
 
 def test_training_nodes_have_their_known_label_as_an_end_of_an_edge(community: Graph) -> None:
     method = prepared(community)
-    prior = method.prior(method.inputs)
-    ends = method.ends(method.inputs, prior)[:, method.config.latent :]
+    prior = method.prior(method.tensors)
+    ends = method.ends(method.tensors, prior)[:, method.config.latent :]
     rows, rest = method.train_rows, method.unlabelled
     gold = np.eye(community.num_classes)[community.labels[rows]]
     np.testing.assert_array_equal(ends[rows].detach().numpy(), gold)
@@ -148,7 +148,7 @@ def uneven() -> Graph:
 def scores(method: G3NN, graph: Graph) -> Array:
     """Return the trained logit of an edge between any two nodes."""
     with torch.no_grad():
-        ends = method.ends(method.inputs, method.prior(method.inputs))
+        ends = method.ends(method.tensors, method.prior(method.tensors))
         nodes = torch.arange(graph.num_nodes)
         found = method.edge_scores(ends, torch.cartesian_prod(nodes, nodes).T)
     return found.numpy().reshape(graph.num_nodes, graph.num_nodes).astype(np.float64)

@@ -80,13 +80,13 @@ class Dense:
 
 def test_both_networks_have_the_same_weights(community: Graph) -> None:
     method = prepared(community)
-    features = method.inputs.features
-    assert not torch.allclose(method.connect(features), method.classify(method.inputs))
+    features = method.tensors.features
+    assert not torch.allclose(method.connect(features), method.classify(method.tensors))
     for weight in method.network.parameters():
-        before = method.connect(features), method.classify(method.inputs)
+        before = method.connect(features), method.classify(method.tensors)
         with torch.no_grad():
             weight[0] += 1.0
-        after = method.connect(features), method.classify(method.inputs)
+        after = method.connect(features), method.classify(method.tensors)
         for one, other in zip(before, after, strict=True):
             assert (one != other).any()
 
@@ -96,7 +96,7 @@ def test_without_edges_they_are_one_network(community: Graph) -> None:
         np.empty((0, 2), int), community.features, community.labels, split=community.split
     )
     method = prepared(bare)
-    torch.testing.assert_close(method.connect(method.inputs.features), method.logits())
+    torch.testing.assert_close(method.connect(method.tensors.features), method.logits())
 
 
 def test_the_ramp() -> None:
@@ -146,7 +146,7 @@ def test_pseudo_labels_are_sharpened_means_of_noisy_predictions(community: Graph
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_at_its_ends_mixing_leaves_either_row_alone(community: Graph, share: float) -> None:
     method = prepared(community)
-    features = method.inputs.features
+    features = method.tensors.features
     partners = torch.randperm(community.num_nodes, generator=torch.Generator().manual_seed(0))
     plain = method.connect(features)
     expected = plain if share else plain[partners]

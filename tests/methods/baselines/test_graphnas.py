@@ -15,7 +15,6 @@ from torch_geometric.nn import GATConv
 import dropnode.methods.baselines
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_layer import SearchedLayer
 from dropnode.methods.baselines.graphnas_space import (
@@ -26,6 +25,7 @@ from dropnode.methods.baselines.graphnas_space import (
     parse,
     spell,
 )
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import read_yaml
 
@@ -49,10 +49,10 @@ def config(**changes: Any) -> GraphNASConfig:
     ).replace(**changes)
 
 
-def read(graph: Graph) -> Inputs:
+def read(graph: Graph) -> GraphTensors:
     method = GraphNAS(config(feature_scaling="none"))
     method.prepare(graph, graph.split, Stream(0))
-    return method.inputs
+    return method.tensors
 
 
 def layer_of(
@@ -65,14 +65,14 @@ def layer_of(
     return layer
 
 
-def dense_features(inputs: Inputs) -> torch.Tensor:
-    nodes = inputs.operator.shape[0]
+def dense_features(tensors: GraphTensors) -> torch.Tensor:
+    nodes = tensors.operator.shape[0]
     return torch.from_numpy(np.random.default_rng(1).normal(size=(nodes, 5)).astype(np.float32))
 
 
-def oracle(layer: SearchedLayer, x: torch.Tensor, inputs: Inputs) -> np.ndarray:
+def oracle(layer: SearchedLayer, x: torch.Tensor, tensors: GraphTensors) -> np.ndarray:
     """Gather node by node and head by head, as the formulas say."""
-    operator = inputs.operator.to_dense().double().numpy()
+    operator = tensors.operator.to_dense().double().numpy()
     nodes = len(operator)
     mapped = x.double().numpy() @ layer.linear.weight.detach().double().numpy().T
     heads = mapped.reshape(nodes, HEADS, WIDTH)
@@ -129,27 +129,27 @@ def oracle(layer: SearchedLayer, x: torch.Tensor, inputs: Inputs) -> np.ndarray:
 @pytest.mark.parametrize("aggregation", SPACE["aggregation"])
 @pytest.mark.parametrize("attention", SPACE["attention"])
 def test_a_layer_is_its_formula(community: Graph, attention: str, aggregation: str) -> None:
-    inputs = read(community)
-    x = dense_features(inputs)
+    tensors = read(community)
+    x = dense_features(tensors)
     for last in (False, True):
         layer = layer_of(attention, aggregation, last=last)
-        out = layer(x, inputs, None)
-        np.testing.assert_allclose(out.detach(), oracle(layer, x, inputs), rtol=1e-4, atol=1e-5)
+        out = layer(x, tensors, None)
+        np.testing.assert_allclose(out.detach(), oracle(layer, x, tensors), rtol=1e-4, atol=1e-5)
 
 
 def test_gcn_attention_is_a_convolution_with_the_weights_of_edges(community: Graph) -> None:
-    inputs = read(community)
-    x = dense_features(inputs)
+    tensors = read(community)
+    x = dense_features(tensors)
     layer = layer_of("gcn")
-    expected = inputs.operator.to_dense() @ x @ layer.linear.weight.T + layer.bias
+    expected = tensors.operator.to_dense() @ x @ layer.linear.weight.T + layer.bias
     assert len(np.unique(community.adjacency.data)) > 1
-    torch.testing.assert_close(layer(x, inputs, None), expected)
+    torch.testing.assert_close(layer(x, tensors, None), expected)
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_gat_attention_is_the_librarys(community: Graph, last: bool) -> None:
-    inputs = read(community)
-    x = dense_features(inputs)
+    tensors = read(community)
+    x = dense_features(tensors)
     layer = layer_of("gat", last=last)
     other = GATConv(5, WIDTH, HEADS, concat=not last)
     other.load_state_dict(
@@ -160,9 +160,9 @@ def test_gat_attention_is_the_librarys(community: Graph, last: bool) -> None:
             "bias": layer.bias,
         }
     )
-    edges, _ = inputs.edges
+    edges, _ = tensors.edges
     expected = other(x, edges)
-    out = layer(x, inputs, None)
+    out = layer(x, tensors, None)
     torch.testing.assert_close(out, expected)
     # The gradients too: the sum over edges has a backward pass of its own.
     pull = torch.from_numpy(np.random.default_rng(2).normal(size=out.shape).astype(np.float32))
@@ -181,37 +181,37 @@ def test_gat_attention_is_the_librarys(community: Graph, last: bool) -> None:
 def test_an_isolated_node_hears_itself_alone(
     community: Graph, attention: str, aggregation: str
 ) -> None:
-    inputs = read(community)
+    tensors = read(community)
     isolated = np.flatnonzero(np.diff(community.adjacency.indptr) == 0)
     assert len(isolated) == 2
-    x = dense_features(inputs)
+    x = dense_features(tensors)
     layer = layer_of(attention, aggregation)
     own = layer.linear(x).unflatten(1, (HEADS, WIDTH))
     if aggregation == "mlp":
         own = layer.mlp(own)
     expected = own.flatten(1) + layer.bias
-    torch.testing.assert_close(layer(x, inputs, None)[isolated], expected[isolated])
+    torch.testing.assert_close(layer(x, tensors, None)[isolated], expected[isolated])
 
 
 def test_the_residual_connection_adds_a_map_of_the_input(community: Graph) -> None:
-    inputs = read(community)
-    x = dense_features(inputs)
+    tensors = read(community)
+    x = dense_features(tensors)
     layer = layer_of("cos", last=True, residual=True)
-    full = layer(x, inputs, None)
+    full = layer(x, tensors, None)
     skip, layer.skip = layer.skip, None
-    torch.testing.assert_close(full, layer(x, inputs, None) + x @ skip.weight.T)
+    torch.testing.assert_close(full, layer(x, tensors, None) + x @ skip.weight.T)
 
 
 @pytest.mark.parametrize("attention", ["const", *LEARNT])
 def test_training_drops_attention_and_keeps_its_mean(community: Graph, attention: str) -> None:
-    inputs = read(community)
+    tensors = read(community)
     layer = layer_of(attention, dropout=0.6)
-    heads = layer.linear(dense_features(inputs)).unflatten(1, (HEADS, WIDTH)).detach()
-    drawn = torch.stack([layer.attention(heads, inputs, Stream(k)) for k in range(300)])
+    heads = layer.linear(dense_features(tensors)).unflatten(1, (HEADS, WIDTH)).detach()
+    drawn = torch.stack([layer.attention(heads, tensors, Stream(k)) for k in range(300)])
     # A constant is dropped for every column of a message on its own, what is learnt for all.
     columns = WIDTH if attention == "const" else 1
     assert drawn.shape[2:] == (HEADS, columns)
-    whole = layer.attention(heads, inputs, None).expand_as(drawn)
+    whole = layer.attention(heads, tensors, None).expand_as(drawn)
     kept = drawn != 0
     torch.testing.assert_close(drawn[kept], whole[kept] / 0.4)
     assert kept.float().mean().item() == pytest.approx(0.4, abs=0.01)
@@ -221,18 +221,18 @@ def test_training_drops_attention_and_keeps_its_mean(community: Graph, attention
 
 
 def test_the_normalised_adjacency_is_never_dropped(community: Graph) -> None:
-    inputs = read(community)
+    tensors = read(community)
     layer = layer_of("gcn", dropout=0.6)
-    x = dense_features(inputs)
-    torch.testing.assert_close(layer(x, inputs, Stream(0)), layer(x, inputs, None))
+    x = dense_features(tensors)
+    torch.testing.assert_close(layer(x, tensors, Stream(0)), layer(x, tensors, None))
 
 
 @pytest.mark.parametrize("activation", SPACE["activation"])
 def test_activations_are_torchs(community: Graph, activation: str) -> None:
-    inputs = read(community)
-    x = 4 * dense_features(inputs)
+    tensors = read(community)
+    x = 4 * dense_features(tensors)
     layer = layer_of("const")
-    before = layer(x, inputs, None)
+    before = layer(x, tensors, None)
     layer.plan = LayerPlan("const", "sum", activation, HEADS, WIDTH)
     expected = {
         "sigmoid": torch.nn.Sigmoid(),
@@ -244,7 +244,7 @@ def test_activations_are_torchs(community: Graph, activation: str) -> None:
         "relu6": torch.nn.ReLU6(),
         "elu": torch.nn.ELU(),
     }[activation]
-    torch.testing.assert_close(layer(x, inputs, None), expected(before))
+    torch.testing.assert_close(layer(x, tensors, None), expected(before))
 
 
 def test_layers_have_the_widths_that_the_architecture_says(community: Graph) -> None:

@@ -59,7 +59,7 @@ def test_the_layer_is_the_librarys_on_dense_and_on_sparse_features(community: Gr
     theirs.load_state_dict(ours.state_dict())
     method = GraphSAGE(CONFIG)
     train(method, community)
-    edges = method.inputs.edges[0]
+    edges = method.tensors.edges[0]
     x = torch.tensor(community.features)
     expected = theirs(x, edges)
     torch.testing.assert_close(ours(x, edges), expected, rtol=1e-4, atol=1e-5)
@@ -71,7 +71,7 @@ def test_the_layer_is_the_librarys_on_dense_and_on_sparse_features(community: Gr
 def test_a_sample_has_so_many_neighbours_of_every_node(neighbours: int, community: Graph) -> None:
     method = GraphSAGE(CONFIG)
     train(method, community)
-    edges = method.inputs.edges[0]
+    edges = method.tensors.edges[0]
     torch.manual_seed(5)
     drawn = sampled(edges, neighbours)
     degrees = edges[1].bincount(minlength=community.num_nodes)

@@ -109,8 +109,7 @@ def test_new_nodes_do_not_compete(community: Graph) -> None:
     # Rows as large as these would be ranked first.
     new = 100.0 * np.vstack([features[:4], features[:4]])
     links = sp.csr_array(np.tile(np.eye(4, count, k=9, dtype=np.float32), (2, 1)))
-    inputs = method.read(community.adjacency, np.vstack([features, new]), links)
-    logits = method.logits_of(inputs)
-    torch.testing.assert_close(logits[:count], method.logits(), rtol=1e-4, atol=1e-5)
-    alone = method.read(community.adjacency, np.vstack([features, new[1:2]]), links[1:2])
-    torch.testing.assert_close(method.logits_of(alone)[-1], logits[count + 1], rtol=1e-4, atol=1e-5)
+    joined = method.tensors.joined_by(method.held(new), links)
+    torch.testing.assert_close(method.infer(joined)[:count], method.logits(), rtol=1e-4, atol=1e-5)
+    together, alone = method.new_logits(new, links), method.new_logits(new[1:2], links[[1]])
+    torch.testing.assert_close(alone[0], together[1], rtol=1e-4, atol=1e-5)

@@ -42,8 +42,8 @@ def test_loss_and_gradients_are_the_librarys(community: Graph) -> None:
     train(method, community)
     layer = SGConv(community.num_features, community.num_classes, K=CONFIG.steps)
     layer.lin.load_state_dict(method.network.state_dict())
-    edges, weights = method.inputs.edges
-    logits = layer(method.inputs.features, edges, weights)
+    edges, weights = method.tensors.edges
+    logits = layer(method.tensors.features, edges, weights)
     expected = torch.nn.functional.cross_entropy(logits[method.train_rows], method.train_targets)
     loss, _ = method.loss(None, Stream(0))
     torch.testing.assert_close(loss, expected)

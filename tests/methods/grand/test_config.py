@@ -130,7 +130,9 @@ def test_without_a_name_the_dataset_decides() -> None:
 def test_a_preset_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
     with pytest.raises(ConfigError, match="unknown preset 'offical'; expected one of paper, off"):
         preset("offical", "cora")
-    with pytest.raises(ConfigError, match="exists for cora, citeseer, pubmed, not for 'digits'"):
+    with pytest.raises(
+        ConfigError, match="exists for the datasets cora, citeseer, pubmed, not for digits"
+    ):
         preset("paper", "digits")
 
 

@@ -418,7 +418,9 @@ def test_what_was_learnt_dense_is_applied_sparse_and_the_other_way(
 def test_a_graph_with_other_columns_is_refused(community: Graph, configure: Configure) -> None:
     method = prepared(configure(), community)
     other = Graph.from_edges([(0, 1)], np.eye(3))
-    with pytest.raises(GraphError, match="has 3 features a node; the model was trained with 9"):
+    with pytest.raises(
+        GraphError, match="has 3 features per node, but the model was trained with 9"
+    ):
         method.logits(other)
 
 
@@ -434,9 +436,9 @@ def test_the_same_masks_whatever_the_number_of_augmentations(
             streams = [STREAM.at("augmentation", s) for s in range(count)]
             views = [
                 method.perturbation.draw(
-                    s.at("perturbation"), method.inputs.operator, method.inputs.features
+                    s.at("perturbation"), method.tensors.operator, method.tensors.features
                 )
                 for s in streams
             ]
-            logits.append(method.classify(method.inputs, views, streams).detach())
+            logits.append(method.classify_views(method.tensors, views, streams).detach())
         torch.testing.assert_close(logits[0], logits[1][:, :2])

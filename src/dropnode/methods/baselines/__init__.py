@@ -1,7 +1,8 @@
-"""The methods GRAND is compared with, one file each, under one protocol.
+"""Baselines: the methods that GRAND is compared with, one file each.
 
-Every baseline is a :class:`~dropnode.methods.base.NodeClassifier`, trained by the same loop. What
-its authors chose on Cora, Citeseer and Pubmed is in ``presets/``, a file of the method's name.
+Every baseline is a :class:`~dropnode.methods.base.NodeClassifier`, trained by the same loop. The
+settings that its authors chose for Cora, Citeseer and Pubmed are in ``presets/``, in a file with
+the method's name.
 """
 
 from __future__ import annotations
@@ -51,11 +52,10 @@ def baseline(name: str) -> type[NodeClassifier]:
     return found
 
 
-def baseline_preset(method: str, name: str | None, dataset: str) -> tuple[str, Config]:
-    """Return a baseline's configuration for a dataset, and the name of the preset.
+def baseline_preset(method: str, name: str | None, dataset: str | None) -> tuple[str, Config]:
+    """Return a preset's name and configuration for a dataset of the catalogue, or for None.
 
-    Without a name: ``official``, what the authors chose, where they had the dataset; else
-    ``default``.
+    Without a name: ``official``, the authors' choice, if they used the dataset; else ``default``.
     """
     table = _table(method)
     if name is None:
@@ -64,8 +64,8 @@ def baseline_preset(method: str, name: str | None, dataset: str) -> tuple[str, C
         raise ConfigError(f"{method} has no preset {name!r}; expected {OFFICIAL} or {DEFAULT}")
     if name == OFFICIAL and dataset not in table[OFFICIAL]:
         raise ConfigError(
-            f"preset {name!r} of {method} exists for {', '.join(table[OFFICIAL])}, not for "
-            f"{dataset!r}; use preset {DEFAULT!r}"
+            f"preset {name!r} of {method} exists for the datasets {', '.join(table[OFFICIAL])}, "
+            f"not for {dataset or 'a graph outside the catalogue'}; use preset {DEFAULT!r}"
         )
     values = table[DEFAULT] if name == DEFAULT else table[OFFICIAL][dataset]
     return name, baseline(method).config_type.from_dict(values)

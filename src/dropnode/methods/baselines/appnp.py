@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import torch
 
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.methods.baselines.layers import Linear
 from dropnode.methods.baselines.mlp import MLP
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import DropEdge
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, share
@@ -45,19 +45,24 @@ class APPNP(MLP):
     config_type = APPNPConfig
     config: APPNPConfig
 
+    @property
+    def hops(self) -> int:
+        """One hop per step of the power iteration."""
+        return self.config.steps
+
     def make_layer(self, num_inputs: int, num_outputs: int) -> Linear:
         """Return one linear map, without a bias."""
         return Linear(num_inputs, num_outputs, bias=False)
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Predict, then propagate."""
-        predicted = super().classify(inputs, stream)
-        teleport, operator = self.config.teleport, inputs.operator
+        predicted = super().classify(tensors, stream)
+        teleport, operator = self.config.teleport, tensors.operator
         dropping = DropEdge(self.config.dropout, "training")
         arrived = predicted
         for step in range(self.config.steps):
             if stream is not None:
-                drawn = dropping.draw(stream.at("step", step), inputs.operator, inputs.features)
+                drawn = dropping.draw(stream.at("step", step), tensors.operator, tensors.features)
                 operator = drawn.operator
             arrived = (1.0 - teleport) * (operator @ arrived) + teleport * predicted
         return arrived

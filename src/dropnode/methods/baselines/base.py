@@ -1,4 +1,4 @@
-"""What baselines share: their usual settings, and a network trained on whole graphs."""
+"""Baseline: a network trained full-batch, and the settings that most baselines have."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dropnode.methods.base import Inputs, NodeClassifier
+from dropnode.methods.base import NodeClassifier
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import entry_mask, masked
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Dropout, Stream
@@ -26,7 +26,7 @@ Parts = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig(Config):
-    """What every trained baseline is told.
+    """Settings of every trained baseline.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class BaselineConfig(Config):
 class Baseline(NodeClassifier):
     """A network that is trained full-batch, by Adam, on the cross-entropy of the labelled nodes.
 
-    A subclass says what the network is and how it classifies; where its objective is another, it
-    overrides :meth:`loss` too.
+    A subclass defines the network and how it classifies; :meth:`loss` too, if it has another
+    objective.
     """
 
     @abstractmethod
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
-        """Return logits of all nodes; with a stream, as in training, else without randomness."""
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
+        """Return logits of all nodes: as in training with a stream, else without randomness."""
 
     def decayed(self) -> Iterable[nn.Parameter]:
         """Return the parameters that weight decay applies to; all by default."""
@@ -82,19 +82,12 @@ class Baseline(NodeClassifier):
     def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, Parts]:
         """Return the cross-entropy of the labelled nodes."""
         self.network.train()
-        supervised = self.supervised(self.classify(self.inputs, stream)[self.train_rows])
+        supervised = self.supervised(self.classify(self.tensors, stream)[self.train_rows])
         return supervised, {"supervised": supervised}
 
     def supervised(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy of the labelled nodes, given their logits."""
         return F.cross_entropy(logits, self.train_targets, weight=self.class_weights)
-
-    @torch.no_grad()
-    def logits_of(self, inputs: Inputs, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Return deterministic logits on inputs that :meth:`read` made."""
-        self.network.eval()
-        logits = self.classify(inputs)
-        return logits if rows is None else logits[torch.from_numpy(rows.copy()).to(self.device)]
 
 
 def drop(x: torch.Tensor, rate: float, stream: Stream | None, place: str) -> torch.Tensor:
@@ -103,7 +96,7 @@ def drop(x: torch.Tensor, rate: float, stream: Stream | None, place: str) -> tor
 
 
 def drop_features(features: Features, rate: float, stream: Stream | None) -> Features:
-    """Return features with entries dropped; of sparse ones, only what is stored is drawn for."""
+    """Return features with entries dropped; sparse features have a draw per stored entry."""
     if stream is None or rate == 0:
         return features
     if isinstance(features, SparseMatrix):

@@ -27,10 +27,10 @@ import torch
 from torch import nn
 from torch_geometric.utils import dropout_edge
 
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.base import drop
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
 from dropnode.settings import rate
@@ -51,14 +51,14 @@ class DropEdge(GCN):
     config_type = DropEdgeConfig
     config: DropEdgeConfig
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Convolve, with dropout between the layers alone."""
-        operator = inputs.operator
+        operator = tensors.operator
         if stream is not None:
-            kept = normalise(kept_edges(inputs, self.config.edge_dropout))
+            kept = normalise(kept_edges(tensors, self.config.edge_dropout))
             operator = SparseMatrix.from_scipy(kept, self.device)
         first, *others = self.network
-        x: torch.Tensor = first(inputs.features, operator)
+        x: torch.Tensor = first(tensors.features, operator)
         for number, layer in enumerate(others):
             dropped = drop(torch.relu(x), self.config.dropout, stream, f"hidden {number}")
             x = layer(dropped, operator)
@@ -69,12 +69,12 @@ class DropEdge(GCN):
         return self.network.parameters()
 
 
-def kept_edges(inputs: Inputs, rate: float, both_ways: bool = False) -> sp.csr_array:
+def kept_edges(tensors: GraphTensors, rate: float, both_ways: bool = False) -> sp.csr_array:
     """Return the adjacency of the edges that are kept, as torch draws them.
 
     ``both_ways`` keeps or drops the two directions of an edge together.
     """
-    edges, weights = inputs.edges
+    edges, weights = tensors.edges
     (source, target), chosen = dropout_edge(edges, rate, force_undirected=both_ways)
     entries = (weights[chosen].cpu().numpy(), (target.cpu().numpy(), source.cpu().numpy()))
-    return sp.csr_array(entries, shape=inputs.operator.shape)
+    return sp.csr_array(entries, shape=tensors.adjacency.shape)

@@ -56,10 +56,9 @@ class FastGCN(GCN):
     config_type = FastGCNConfig
     config: FastGCNConfig
 
-    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Work out ÂX of the nodes that a batch can come to, which may be few of a large graph."""
-        super().prepare(graph, split, stream)
-        self.operator = self.inputs.operator.to_scipy()
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Compute ÂX of the nodes that batches can reach, which may be few of a large graph."""
+        self.operator = self.tensors.operator.to_scipy()
         squares = self.operator.data.astype(np.float64) ** 2
         columns = self.operator.indices
         self.norms = np.sqrt(np.bincount(columns, squares, minlength=graph.num_nodes))
@@ -68,7 +67,7 @@ class FastGCN(GCN):
             reached = np.unique(self.operator[reached].indices)
         self.place = np.full(graph.num_nodes, -1)
         self.place[reached] = np.arange(len(reached))
-        features = self.inputs.features
+        features = self.tensors.features
         held = features.to_scipy() if isinstance(features, SparseMatrix) else features.cpu().numpy()
         self.propagated = self.operator[reached] @ held
         if sp.issparse(self.propagated):

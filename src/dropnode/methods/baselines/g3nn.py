@@ -31,9 +31,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
 from dropnode.methods.baselines.layers import Convolution, Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, positive, rate, weight
 
@@ -67,48 +68,55 @@ class G3NN(Baseline):
     config_type = G3NNConfig
     config: G3NNConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleDict:
+    def make_network(self, sizes: Sizes) -> nn.ModuleDict:
         """Return q, p(y|x) and the two maps of p(e|x,y)."""
         hidden, latent = self.config.hidden, self.config.latent
+        features, classes = sizes.features, sizes.classes
         return nn.ModuleDict(
             {
                 "posterior": nn.ModuleList(
-                    [Convolution(num_features, hidden), Convolution(hidden, num_classes)]
+                    [Convolution(features, hidden), Convolution(hidden, classes)]
                 ),
-                "prior": nn.ModuleList([Linear(num_features, hidden), Linear(hidden, num_classes)]),
-                "latent": Linear(num_features, latent),
-                "edge": Linear(2 * (latent + num_classes), 1),
+                "prior": nn.ModuleList([Linear(features, hidden), Linear(hidden, classes)]),
+                "latent": Linear(features, latent),
+                "edge": Linear(2 * (latent + classes), 1),
             }
         )
 
-    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
+    @property
+    def hops(self) -> int:
+        """One hop per layer of q."""
+        return 2
+
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Find the nodes without a known label."""
-        super().prepare(graph, split, stream)
         unknown = torch.ones(graph.num_nodes, dtype=torch.bool, device=self.device)
         unknown[self.train_rows] = False
         self.unlabelled = unknown.nonzero()[:, 0]
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Return the logits of q."""
         config, (first, last) = self.config, self.network["posterior"]
-        x = first(drop_features(inputs.features, config.input_dropout, stream), inputs.operator)
+        x = first(drop_features(tensors.features, config.input_dropout, stream), tensors.operator)
         logits: torch.Tensor = last(
-            drop(torch.relu(x), config.dropout, stream, "hidden"), inputs.operator
+            drop(torch.relu(x), config.dropout, stream, "hidden"), tensors.operator
         )
         return logits
 
-    def prior(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def prior(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Return the logits of p(y|x)."""
         rate, (first, last) = self.config.dropout, self.network["prior"]
-        x = first(drop_features(inputs.features, rate, stream))
+        x = first(drop_features(tensors.features, rate, stream))
         logits: torch.Tensor = last(drop(torch.relu(x), rate, stream, "hidden"))
         return logits
 
     def ends(
-        self, inputs: Inputs, prior: torch.Tensor, stream: Stream | None = None
+        self, tensors: GraphTensors, prior: torch.Tensor, stream: Stream | None = None
     ) -> torch.Tensor:
         """Return what the edge model knows of each node: latent features, then the label."""
-        latent = self.network["latent"](drop_features(inputs.features, self.config.dropout, stream))
+        latent = self.network["latent"](
+            drop_features(tensors.features, self.config.dropout, stream)
+        )
         gold = F.one_hot(self.train_targets, prior.shape[1]).to(prior.dtype)
         labels = prior.softmax(dim=1).index_copy(0, self.train_rows, gold)
         return torch.cat([torch.relu(latent), labels], dim=1)
@@ -123,9 +131,9 @@ class G3NN(Baseline):
     def loss(self, batch: None, stream: Stream) -> tuple[torch.Tensor, Parts]:
         """Return the discriminative loss and the negative bound, as the authors compute it."""
         self.network.train()
-        inputs = self.inputs
-        q = self.classify(inputs, stream.at("posterior"))
-        prior = self.prior(inputs, stream.at("prior"))
+        tensors = self.tensors
+        q = self.classify(tensors, stream.at("posterior"))
+        prior = self.prior(tensors, stream.at("prior"))
         parts = {
             "supervised": self.supervised(q[self.train_rows]),
             "prior": self.supervised(prior[self.train_rows]),
@@ -135,9 +143,9 @@ class G3NN(Baseline):
             log_p = prior[self.unlabelled].log_softmax(dim=1)
             parts["agreement"] = -(log_q.exp() * log_p).mean()
             parts["entropy"] = -(log_q.exp() * log_q).mean()
-        pairs, _ = inputs.edges
+        pairs, _ = tensors.edges
         if pairs.shape[1]:
-            ends = self.ends(inputs, prior, stream.at("edges"))
+            ends = self.ends(tensors, prior, stream.at("edges"))
             others = self.random_pairs(stream.at("pairs"))
             parts["edges"] = -(
                 F.logsigmoid(self.edge_scores(ends, pairs)).mean()
@@ -149,7 +157,7 @@ class G3NN(Baseline):
 
     def random_pairs(self, stream: Stream) -> torch.Tensor:
         """Draw pairs of any two nodes, in proportion to the edges."""
-        pairs, _ = self.inputs.edges
+        pairs, _ = self.tensors.edges
         number = max(1, int(self.config.negatives * pairs.shape[1]))
-        drawn = stream.generator().integers(self.inputs.operator.shape[0], size=(2, number))
+        drawn = stream.generator().integers(self.tensors.num_nodes, size=(2, number))
         return torch.from_numpy(drawn).to(self.device)

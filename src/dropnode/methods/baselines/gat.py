@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop_features
 from dropnode.methods.baselines.layers import Attention
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, rate
 
@@ -41,22 +42,27 @@ class GAT(Baseline):
     config_type = GATConfig
     config: GATConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleList:
+    @property
+    def hops(self) -> int:
+        """One hop per layer."""
+        return self.config.layers
+
+    def make_network(self, sizes: Sizes) -> nn.ModuleList:
         """Return the layers."""
         config = self.config
         wide = config.hidden * config.heads
-        inputs = [num_features, *[wide] * (config.layers - 1)]
+        widths = [sizes.features, *[wide] * (config.layers - 1)]
         options = {"dropout": config.dropout}
-        inner = [Attention(n, config.hidden, config.heads, **options) for n in inputs[:-1]]
-        last = Attention(inputs[-1], num_classes, config.output_heads, concat=False, **options)
+        inner = [Attention(n, config.hidden, config.heads, **options) for n in widths[:-1]]
+        last = Attention(widths[-1], sizes.classes, config.output_heads, concat=False, **options)
         return nn.ModuleList([*inner, last])
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Attend, layer after layer; the layers drop attention themselves, in training."""
-        rate, edges = self.config.dropout, inputs.looped_edges
+        rate, edges = self.config.dropout, tensors.looped_edges
         assert isinstance(self.network, nn.ModuleList)
         first, *others = self.network
-        x: torch.Tensor = first(drop_features(inputs.features, rate, stream), edges)
+        x: torch.Tensor = first(drop_features(tensors.features, rate, stream), edges)
         for number, layer in enumerate(others):
             x = layer(drop(F.elu(x), rate, stream, f"hidden {number}"), edges)
         return x

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.layered import Layered
 from dropnode.methods.baselines.layers import Convolution
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream
 
@@ -31,9 +31,9 @@ class GCN(Layered):
         """Return one convolution."""
         return Convolution(num_inputs, num_outputs)
 
-    def context(self, inputs: Inputs, stream: Stream | None) -> tuple[SparseMatrix]:
+    def context(self, tensors: GraphTensors, stream: Stream | None) -> tuple[SparseMatrix]:
         """Return Â."""
-        return (inputs.operator,)
+        return (tensors.operator,)
 
     def decayed(self) -> Iterable[nn.Parameter]:
         """Return the weights of the first layer."""

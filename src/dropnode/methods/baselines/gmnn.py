@@ -27,13 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dropnode.graph import Graph
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
 from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.ops.scaling import FeatureScaling
 from dropnode.settings import Config, choice, count, rate, temperature
 from dropnode.training import Outcome, Phase
 from dropnode.training.optimiser import Adam, RMSprop
@@ -72,17 +71,18 @@ class GMNN(Baseline):
     config_type = GMNNConfig
     config: GMNNConfig
 
-    def build(self, scaling: FeatureScaling, graph: Graph) -> None:
-        """Make room for an annotation of every node, too."""
-        self.num_nodes = graph.num_nodes
-        super().build(scaling, graph)
+    @property
+    def hops(self) -> int:
+        """One hop per layer of q."""
+        return 2
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleDict:
+    def make_network(self, sizes: Sizes) -> nn.ModuleDict:
         """Return q, p, and the annotations that one of them learns from, after the other's word."""
         hidden = self.config.hidden
-        q, p = _layers(num_features, hidden, num_classes), _layers(num_classes, hidden, num_classes)
+        classes = sizes.classes
+        q, p = _layers(sizes.features, hidden, classes), _layers(classes, hidden, classes)
         network = nn.ModuleDict({"q": q, "p": p})
-        network.register_buffer("annotations", torch.zeros(self.num_nodes, num_classes))
+        network.register_buffer("annotations", torch.zeros(sizes.nodes, classes))
         return network
 
     def phases(self) -> list[Phase]:
@@ -101,7 +101,7 @@ class GMNN(Baseline):
         annotations = self.network.annotations
         classes = annotations.shape[1]
         if phase.name == M_STEP:
-            said = torch.softmax(self.classify(self.inputs) / self.config.temperature, dim=1)
+            said = torch.softmax(self.classify(self.tensors) / self.config.temperature, dim=1)
             drawn = torch.multinomial(said, 1)[:, 0]
             annotations.copy_(F.one_hot(drawn, classes))
         elif phase.name == E_STEP:
@@ -115,20 +115,20 @@ class GMNN(Baseline):
     def loss(self, batch: str, stream: Stream) -> tuple[torch.Tensor, Parts]:
         """Return the cross-entropy of the labels in the pretraining, else of all annotations."""
         if batch == PRETRAINING:
-            supervised = self.supervised(self.classify(self.inputs, stream)[self.train_rows])
+            supervised = self.supervised(self.classify(self.tensors, stream)[self.train_rows])
             return supervised, {"supervised": supervised}
         m_step = batch == M_STEP
-        logits = self.classify_labels(stream) if m_step else self.classify(self.inputs, stream)
+        logits = self.classify_labels(stream) if m_step else self.classify(self.tensors, stream)
         annotated = F.cross_entropy(logits, self.network.annotations, weight=self.class_weights)
         return annotated, {"annotated": annotated}
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Return q's logits."""
-        return self._convolve("q", inputs.features, inputs.operator, stream)
+        return self._convolve("q", tensors.features, tensors.operator, stream)
 
     def classify_labels(self, stream: Stream | None = None) -> torch.Tensor:
         """Return p's logits, given the annotations."""
-        return self._convolve("p", self.network.annotations, self.inputs.operator, stream)
+        return self._convolve("p", self.network.annotations, self.tensors.operator, stream)
 
     def trained_as_long(self, outcome: Outcome) -> Config:
         """Return the configuration as it is: its phases have lengths of their own."""

@@ -36,10 +36,11 @@ from torch import nn
 
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop_features
 from dropnode.methods.baselines.layers import Linear
 from dropnode.methods.grand.objective import sharpen
+from dropnode.methods.tensors import GraphTensors, feature_rows
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, positive, rate, share, temperature, weight
@@ -119,42 +120,38 @@ class GraphMix(Baseline):
     config_type = GraphMixConfig
     config: GraphMixConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleDict:
+    def make_network(self, sizes: Sizes) -> nn.ModuleDict:
         """Return the weights of both networks, and how many epochs they have been trained for."""
         network = nn.ModuleDict(
             {
-                "first": Linear(num_features, self.config.hidden, bias=False),
-                "last": Linear(self.config.hidden, num_classes, bias=False),
+                "first": Linear(sizes.features, self.config.hidden, bias=False),
+                "last": Linear(self.config.hidden, sizes.classes, bias=False),
             }
         )
         network.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
         return network
 
-    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Find the nodes without a known label, and what those with one see."""
-        super().prepare(graph, split, stream)
-        self.unlabelled = np.setdiff1d(np.arange(graph.num_nodes), split.train)
-        self.operator = self.inputs.operator.to_scipy()
-        features = self.inputs.features
-        self.columns = features.to_scipy() if isinstance(features, SparseMatrix) else features
-        self.train_field = self.field(split.train)
+    @property
+    def hops(self) -> int:
+        """One hop per layer."""
+        return 2
 
-    def features_of(self, rows: np.ndarray) -> Features:
-        """Return features of some nodes of the training graph."""
-        if isinstance(self.columns, torch.Tensor):
-            return self.columns[torch.from_numpy(rows).to(self.device)]
-        return SparseMatrix.from_scipy(self.columns[rows], self.device)
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Find the nodes without a known label, and the neighbourhood of those with one."""
+        self.unlabelled = np.setdiff1d(np.arange(graph.num_nodes), split.train)
+        self.operator = self.tensors.operator.to_scipy()
+        self.train_field = self.field(split.train)
 
     def field(self, rows: np.ndarray) -> Field:
         """Return what some nodes of the training graph see; the rest need not be computed."""
         own, near = _heard(self.operator, rows)
         hop, far = _heard(self.operator, near)
         matrices = (SparseMatrix.from_scipy(matrix, self.device) for matrix in (hop, own))
-        return Field(self.features_of(far), *matrices)
+        return Field(feature_rows(self.tensors.features, far), *matrices)
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Return the logits of the GCN."""
-        field = Field(inputs.features, inputs.operator, inputs.operator)
+        field = Field(tensors.features, tensors.operator, tensors.operator)
         return self.convolve(field, [stream])[:, 0]
 
     def convolve(self, field: Field, streams: Sequence[Stream | None]) -> torch.Tensor:
@@ -228,7 +225,8 @@ class GraphMix(Baseline):
     ) -> torch.Tensor:
         """Return the loss of the fully-connected network on nodes mixed with each other."""
         mixing = self.mixing(len(rows), stream)
-        features = drop_features(self.features_of(rows), self.config.dropout, stream)
+        features = feature_rows(self.tensors.features, rows)
+        features = drop_features(features, self.config.dropout, stream)
         predicted = self.connect(features, mixing).softmax(dim=1)
         mixed = mixing(targets)
         losses = F.binary_cross_entropy(predicted, mixed, reduction="none").mean(dim=1)

@@ -31,10 +31,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop_features
 from dropnode.methods.baselines.graphnas_layer import SearchedLayer
 from dropnode.methods.baselines.graphnas_space import parse
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import flag, rate
 
@@ -66,21 +67,26 @@ class GraphNAS(Baseline):
     config_type = GraphNASConfig
     config: GraphNASConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleList:
+    @property
+    def hops(self) -> int:
+        """One hop per layer."""
+        return 2
+
+    def make_network(self, sizes: Sizes) -> nn.ModuleList:
         """Return the layers."""
         config = self.config
         first, last = parse(config.architecture)
-        hidden = SearchedLayer(num_features, first, dropout=config.dropout)
+        hidden = SearchedLayer(sizes.features, first, dropout=config.dropout)
         output = SearchedLayer(
-            hidden.columns, last, num_classes, residual=config.residual, dropout=config.dropout
+            hidden.columns, last, sizes.classes, residual=config.residual, dropout=config.dropout
         )
         return nn.ModuleList([hidden, output])
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Pass features through both layers."""
         rate = self.config.dropout
         hidden, output = self.network
         own = [None if stream is None else stream.at("layer", number) for number in range(2)]
-        x = hidden(drop_features(inputs.features, rate, stream), inputs, own[0])
-        logits: torch.Tensor = output(drop(x, rate, stream, "hidden"), inputs, own[1])
+        x = hidden(drop_features(tensors.features, rate, stream), tensors, own[0])
+        logits: torch.Tensor = output(drop(x, rate, stream, "hidden"), tensors, own[1])
         return logits

@@ -12,10 +12,10 @@ from torch_geometric.nn import MLP
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import scatter, softmax
 
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.base import drop
 from dropnode.methods.baselines.graphnas_space import LayerPlan
 from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 
@@ -68,20 +68,22 @@ class SearchedLayer(nn.Module):
             self.mlp = MLP([width, MLP_HIDDEN, width], norm=None)
         self.skip = Linear(num_inputs, self.columns, bias=False) if residual else None
 
-    def forward(self, x: Features, inputs: Inputs, stream: Stream | None) -> torch.Tensor:
+    def forward(self, x: Features, tensors: GraphTensors, stream: Stream | None) -> torch.Tensor:
         """Return what every node makes of those it hears; with a stream, as in training."""
         heads = self.linear(x).unflatten(1, (self.plan.heads, -1))
-        weights = self.attention(heads, inputs, stream)
-        gathered = self.aggregate(heads, weights, inputs)
+        weights = self.attention(heads, tensors, stream)
+        gathered = self.aggregate(heads, weights, tensors)
         joined = gathered.mean(dim=1) if self.averages else gathered.flatten(1)
         joined = joined + self.bias
         if self.skip is not None:
             joined = joined + self.skip(x)
         return _activate(self.plan.activation, joined)
 
-    def attention(self, heads: torch.Tensor, inputs: Inputs, stream: Stream | None) -> torch.Tensor:
+    def attention(
+        self, heads: torch.Tensor, tensors: GraphTensors, stream: Stream | None
+    ) -> torch.Tensor:
         """Return what messages are multiplied by: (edges, heads or 1, columns or 1)."""
-        operator = inputs.operator
+        operator = tensors.operator
         if self.plan.attention == "gcn":
             return operator.values[:, None, None]
         if self.plan.attention == "const":
@@ -90,7 +92,7 @@ class SearchedLayer(nn.Module):
             # A constant has nothing to drop but what it multiplies.
             ones = operator.values.new_ones(len(operator.values), heads[0].numel())
             return drop(ones, self.dropout, stream, "attention").view(-1, *heads.shape[1:])
-        source, target = inputs.looped_edges
+        source, target = tensors.looped_edges
         scores = self.scores(heads, source, target)
         weights = softmax(scores, target, num_nodes=len(heads))
         return drop(weights, self.dropout, stream, "attention")[:, :, None]
@@ -114,17 +116,19 @@ class SearchedLayer(nn.Module):
             return heard
         return heard + F.leaky_relu(left[source] + right[target], SLOPE)
 
-    def aggregate(self, heads: torch.Tensor, weights: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+    def aggregate(
+        self, heads: torch.Tensor, weights: torch.Tensor, tensors: GraphTensors
+    ) -> torch.Tensor:
         """Return what nodes hear, weighed and merged (nodes, heads, columns)."""
         aggregation = self.plan.aggregation
         if aggregation == "max" or weights.shape[2] > 1:
-            source, target = inputs.looped_edges
+            source, target = tensors.looped_edges
             how = aggregation if aggregation != "mlp" else "sum"
             merged = scatter(heads[source] * weights, target, dim_size=len(heads), reduce=how)
         else:
-            merged = _WeightedSum.apply(heads, weights.squeeze(2), inputs.operator)
+            merged = _WeightedSum.apply(heads, weights.squeeze(2), tensors.operator)
             if aggregation == "mean":
-                merged = merged / inputs.operator.forward.crow_indices().diff()[:, None, None]
+                merged = merged / tensors.operator.forward.crow_indices().diff()[:, None, None]
         if aggregation == "mlp":
             merged = self.mlp(merged)
         return merged

@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch_geometric.nn import SAGEConv
 
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.layered import Layered, LayeredConfig
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count
@@ -67,9 +67,9 @@ class GraphSAGE(Layered):
         """Return rows of unit length."""
         return F.normalize(torch.relu(x))
 
-    def context(self, inputs: Inputs, stream: Stream | None) -> tuple[torch.Tensor]:
+    def context(self, tensors: GraphTensors, stream: Stream | None) -> tuple[torch.Tensor]:
         """Return the edges."""
-        return (inputs.edges[0],)
+        return (tensors.edges[0],)
 
 
 def sampled(edges: torch.Tensor, neighbours: int) -> torch.Tensor:

@@ -31,10 +31,11 @@ from torch_geometric.nn import GraphUNet as PygGraphUNet
 from torch_geometric.nn.pool.select import SelectTopK
 
 from dropnode.graph.checks import Matrix
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop_features
 from dropnode.methods.baselines.dropedge import kept_edges
-from dropnode.ops.propagation import Features, SparseMatrix, join, normalise
+from dropnode.methods.tensors import GraphTensors
+from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, rate
 
@@ -126,19 +127,19 @@ class GraphUNet(Baseline):
     config_type = GraphUNetConfig
     config: GraphUNetConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> UNet:
+    def make_network(self, sizes: Sizes) -> UNet:
         """Return the network."""
-        return UNet(num_features, num_classes, self.config)
+        return UNet(sizes.features, sizes.classes, self.config)
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Go down and up."""
-        adjacency = inputs.adjacency
+        adjacency = tensors.adjacency
         if stream is not None:
-            adjacency = kept_edges(inputs, self.config.edge_dropout, both_ways=True)
-        elif inputs.attachments is not None:
-            adjacency = join(adjacency, inputs.attachments)
-        features = drop_features(inputs.features, self.config.input_dropout, stream)
-        scores: torch.Tensor = self.network(features, adjacency, inputs.adjacency.shape[0])
+            adjacency = kept_edges(tensors, self.config.edge_dropout, both_ways=True)
+        features = drop_features(tensors.features, self.config.input_dropout, stream)
+        scores: torch.Tensor = self.network(
+            features, adjacency, tensors.num_nodes - tensors.receivers
+        )
         return scores
 
 

@@ -19,10 +19,10 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.closed import ClosedForm, ClosedFormConfig
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
-from dropnode.ops.scaling import FeatureScaling
 from dropnode.settings import count, share
 
 
@@ -41,46 +41,40 @@ class LabelPropagation(ClosedForm):
     config_type = LabelPropagationConfig
     config: LabelPropagationConfig
 
-    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Put the labels of the training nodes in place."""
         if self.class_weights is not None:
             raise ConfigError(
-                "class weights for label propagation, which has no loss to weigh; leave them out"
+                "label propagation got class weights, but has no loss to apply them to; "
+                "leave them out"
             )
-        super().prepare(graph, split, stream)
-        self.network.seeds[self.train_rows] = F.one_hot(
-            self.train_targets, graph.num_classes
-        ).float()
+        known = F.one_hot(self.train_targets, graph.num_classes)
+        self.network.seeds[self.train_rows] = known.float()
 
-    def build(self, scaling: FeatureScaling, graph: Graph) -> None:
-        """Make room for a label of every node."""
-        self.num_nodes = graph.num_nodes
-        super().build(scaling, graph)
-
-    def make_network(self, num_features: int, num_classes: int) -> nn.Module:
+    def make_network(self, sizes: Sizes) -> nn.Module:
         """Return the labels that move, none of them known yet."""
         network = nn.Module()
-        network.register_buffer("seeds", torch.zeros(self.num_nodes, num_classes))
+        network.register_buffer("seeds", torch.zeros(sizes.nodes, sizes.classes))
         return network
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Return the logarithm of what arrived at nodes of the training graph."""
+        """Return the logarithm of the label scores at nodes of the training graph."""
         if graph is not None:
             raise GraphError(
-                "label propagation knows the labels of its training graph and reads no features: "
-                f"it cannot classify another graph ({graph.name!r}); train on it, or use a method "
-                "that reads features"
+                "label propagation reads no features, only the labels of its training graph: it "
+                f"cannot classify another graph ({graph.name!r}); train on that graph, or use a "
+                "method that reads features"
             )
         return super().logits(None, rows)
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
-        """Move the labels; nodes that listen to the training graph come after its own."""
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
+        """Propagate the labels; new nodes stand behind those of the training graph."""
         seeds = self.network.seeds
-        nodes = inputs.operator.shape[0]
+        nodes = tensors.num_nodes
         start = F.pad(seeds, (0, 0, 0, nodes - len(seeds)))
-        edges, weights = inputs.edges
+        edges, weights = tensors.edges
         edges, weights = gcn_norm(edges, weights, nodes, add_self_loops=False)
         move = PygLabelPropagation(self.config.steps, self.config.share)
         arrived = move(start, edges, edge_weight=weights)
-        # Where nothing arrived, every class is as probable.
+        # Nodes that no label reaches get equal scores for all classes.
         return (arrived + 1e-12).log()

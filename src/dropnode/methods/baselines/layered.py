@@ -1,4 +1,4 @@
-"""Networks that are layers of one kind, with ReLU and dropout between them: GCN and its kin."""
+"""Networks of layers of one kind, with ReLU and dropout between them: GCN and its relatives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop_features
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, rate
@@ -36,23 +37,28 @@ class Layered(Baseline):
         """Return one layer."""
 
     @abstractmethod
-    def context(self, inputs: Inputs, stream: Stream | None) -> tuple[Any, ...]:
-        """Return what layers need to know of the graph, after the features."""
+    def context(self, tensors: GraphTensors, stream: Stream | None) -> tuple[Any, ...]:
+        """Return the arguments of a layer after the features: its view of the graph."""
 
     def activated(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what a layer hands to the next, before dropout."""
+        """Return the activation of a layer's output, before dropout."""
         return torch.relu(x)
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.ModuleList:
+    @property
+    def hops(self) -> int:
+        """One hop per layer."""
+        return self.config.layers
+
+    def make_network(self, sizes: Sizes) -> nn.ModuleList:
         """Return the layers."""
         inner = [self.config.hidden] * (self.config.layers - 1)
-        widths = [num_features, *inner, num_classes]
+        widths = [sizes.features, *inner, sizes.classes]
         return nn.ModuleList(map(self.make_layer, widths[:-1], widths[1:]))
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Pass features from layer to layer."""
-        rate, context = self.config.dropout, self.context(inputs, stream)
-        x: Features = drop_features(inputs.features, rate, stream)
+        rate, context = self.config.dropout, self.context(tensors, stream)
+        x: Features = drop_features(tensors.features, rate, stream)
         for number, layer in enumerate(self.network):
             if isinstance(x, torch.Tensor) and number:
                 x = drop(self.activated(x), rate, stream, f"hidden {number}")

@@ -14,9 +14,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.closed import ClosedForm, ClosedFormConfig
 from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import mixed_order, propagated_rows
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count
@@ -39,13 +40,17 @@ class Logistic(ClosedForm):
     config_type = LogisticConfig
     config: LogisticConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> Linear:
-        """Return a linear map."""
-        return Linear(num_features, num_classes)
+    @property
+    def hops(self) -> int:
+        """One hop per propagation step."""
+        return self.config.order
 
-    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
+    def make_network(self, sizes: Sizes) -> Linear:
+        """Return a linear map."""
+        return Linear(sizes.features, sizes.classes)
+
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Fit the linear map."""
-        super().prepare(graph, split, stream)
         train, val = (self._propagated(rows) for rows in (split.train, split.val))
         weights = None
         if self.class_weights is not None:
@@ -66,17 +71,17 @@ class Logistic(ClosedForm):
             self.network.weight.copy_(torch.from_numpy(coefficients))
             self.network.bias.copy_(torch.from_numpy(intercept))
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Map, then propagate: fewer columns, the same result."""
-        product = inputs.features @ self.network.weight.T
-        return mixed_order(inputs.operator, product, self.config.order) + self.network.bias
+        product = tensors.features @ self.network.weight.T
+        return mixed_order(tensors.operator, product, self.config.order) + self.network.bias
 
     def _propagated(self, rows: np.ndarray) -> np.ndarray:
         wanted = torch.from_numpy(rows.copy()).to(self.device)
         if not len(rows):
-            return np.empty((0, self.num_features))
-        inputs = self.inputs
-        found = propagated_rows(inputs.operator, inputs.features, wanted, self.config.order)
+            return np.empty((0, self.sizes.features))
+        tensors = self.tensors
+        found = propagated_rows(tensors.operator, tensors.features, wanted, self.config.order)
         return found.double().cpu().numpy()
 
     @staticmethod

@@ -26,9 +26,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from dropnode.errors import ConfigError
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
 from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, rate
@@ -97,20 +98,25 @@ class MixHop(Baseline):
     config_type = MixHopConfig
     config: MixHopConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> nn.Module:
+    @property
+    def hops(self) -> int:
+        """The highest power of Â of each layer."""
+        return len(self.config.hidden) + len(self.config.outputs) - 2
+
+    def make_network(self, sizes: Sizes) -> nn.Module:
         """Return the layers, and the weights of the sum."""
         wide = sum(self.config.hidden)
         network = nn.Module()
-        network.hidden = Mixing(num_features, self.config.hidden)
+        network.hidden = Mixing(sizes.features, self.config.hidden)
         network.norm = nn.BatchNorm1d(wide)
-        network.output = Mixing(wide, [sets * num_classes for sets in self.config.outputs])
+        network.output = Mixing(wide, [sets * sizes.classes for sets in self.config.outputs])
         network.blend = nn.Parameter(torch.zeros(sum(self.config.outputs)))
         return network
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Mix twice, and blend the sets of class scores."""
-        network, operator = self.network, inputs.operator
-        x = unit_rows(drop_features(inputs.features, self.config.input_dropout, stream))
+        network, operator = self.network, tensors.operator
+        x = unit_rows(drop_features(tensors.features, self.config.input_dropout, stream))
         hidden = torch.relu(network.norm(network.hidden(x, operator)))
         dropped = drop(hidden, self.config.hidden_dropout, stream, "hidden")
         scores = network.output(dropped, operator)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from dropnode.methods.base import Inputs
 from dropnode.methods.baselines.layered import Layered
 from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 
 
@@ -25,7 +25,12 @@ class MLP(Layered):
         """Return one linear map."""
         return Linear(num_inputs, num_outputs)
 
-    def context(self, inputs: Inputs, stream: Stream | None) -> tuple[()]:
+    @property
+    def hops(self) -> int:
+        """None of the neighbours count."""
+        return 0
+
+    def context(self, tensors: GraphTensors, stream: Stream | None) -> tuple[()]:
         """Return nothing."""
         return ()
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import torch
 
-from dropnode.methods.base import Inputs
+from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig
 from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count
 
@@ -36,13 +37,18 @@ class SGC(Baseline):
     config_type = SGCConfig
     config: SGCConfig
 
-    def make_network(self, num_features: int, num_classes: int) -> Linear:
-        """Return a linear map."""
-        return Linear(num_features, num_classes)
+    @property
+    def hops(self) -> int:
+        """One hop per propagation step."""
+        return self.config.steps
 
-    def classify(self, inputs: Inputs, stream: Stream | None = None) -> torch.Tensor:
+    def make_network(self, sizes: Sizes) -> Linear:
+        """Return a linear map."""
+        return Linear(sizes.features, sizes.classes)
+
+    def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Map, then propagate."""
-        x = inputs.features @ self.network.weight.T
+        x = tensors.features @ self.network.weight.T
         for _ in range(self.config.steps):
-            x = inputs.operator @ x
+            x = tensors.operator @ x
         return x + self.network.bias

@@ -69,7 +69,7 @@ class VBAT(GCN):
         total, parts = super().loss(batch, stream)
         config = self.config
         perturbation = self.adversary(stream.at("adversary")) if config.adversarial_weight else None
-        logits = self.classify(self.inputs, stream.at("unperturbed"))
+        logits = self.classify(self.tensors, stream.at("unperturbed"))
         if perturbation is not None:
             shift = perturbation @ self.network[0].lin.weight.T
             shifted = self.classify_shifted(shift, stream.at("perturbed"))
@@ -83,7 +83,7 @@ class VBAT(GCN):
     def adversary(self, stream: Stream) -> torch.Tensor:
         """Return a small change of all features that predictions are sensitive to."""
         config, first = self.config, self.network[0].lin.weight.detach()
-        perturbation = torch.empty(self.inputs.features.shape, device=self.device)
+        perturbation = torch.empty(self.tensors.features.shape, device=self.device)
         # A normal distribution cut off at two standard deviations, by its inverse.
         edge = math.erf(math.sqrt(2.0))
         perturbation.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2.0) * config.adversary_spread)
@@ -91,7 +91,7 @@ class VBAT(GCN):
         optimiser = Adam([perturbation], lr=config.adversary_rate, fused=True)
         for step in range(config.adversary_steps):
             with torch.no_grad():
-                logits = self.classify(self.inputs, stream.at("unperturbed", step))
+                logits = self.classify(self.tensors, stream.at("unperturbed", step))
             shift = (perturbation @ first.T).requires_grad_()
             shifted = self.classify_shifted(shift, stream.at("perturbed", step))
             # With respect to the perturbation alone: the network's gradients are not touched.
@@ -105,9 +105,9 @@ class VBAT(GCN):
 
         Between X W and R W, sparse features stay sparse.
         """
-        rate, operator = self.config.dropout, self.inputs.operator
+        rate, operator = self.config.dropout, self.tensors.operator
         first, *others = self.network
-        x = first(drop_features(self.inputs.features, rate, stream), operator) + operator @ shift
+        x = first(drop_features(self.tensors.features, rate, stream), operator) + operator @ shift
         for number, layer in enumerate(others, start=1):
             x = layer(drop(torch.relu(x), rate, stream, f"hidden {number}"), operator)
         return x

@@ -105,11 +105,13 @@ class GrandConfig(Config):
             )
 
 
-def preset(name: str | None, dataset: str, variant: str = "grand") -> tuple[str, GrandConfig]:
-    """Return the preset of a dataset, and its name.
+def preset(
+    name: str | None, dataset: str | None, variant: str = "grand"
+) -> tuple[str, GrandConfig]:
+    """Return a preset's name and configuration for a dataset of the catalogue, or for None.
 
-    Without a name: ``official`` where the dataset has one, else ``default``. A variant may have
-    rates of its own; what defines it is in :mod:`dropnode.methods.table`.
+    Without a name: ``official`` if the dataset has one, else ``default``. A variant may have its
+    own rates; :mod:`dropnode.methods.table` defines what a variant is.
 
     Examples
     --------
@@ -126,8 +128,8 @@ def preset(name: str | None, dataset: str, variant: str = "grand") -> tuple[str,
         raise ConfigError(f"unknown preset {name!r}; expected one of {', '.join(preset_names())}")
     if dataset not in table["datasets"]:
         raise ConfigError(
-            f"preset {name!r} exists for {', '.join(table['datasets'])}, not for {dataset!r}; "
-            f"use preset {DEFAULT!r}"
+            f"preset {name!r} exists for the datasets {', '.join(table['datasets'])}, not for "
+            f"{dataset or 'a graph outside the catalogue'}; use preset {DEFAULT!r}"
         )
     values = table["datasets"][dataset] | table["fidelities"][name]
     values |= table["adjustments"].get(name, {}).get(dataset, {})

@@ -1,8 +1,12 @@
 """Heads: the small classifiers that read propagated features.
 
-A head is cut in two. ``first`` ends with the first linear map, ``rest`` is everything after it.
-Where nothing but that linear map stands in ``first`` (``commutes``), a caller may exchange it
-with propagation: Ā(X W) costs ``hidden`` columns, (ĀX) W costs ``features`` columns.
+A head has two parts. ``first`` ends with the first linear map, ``rest`` is everything after it.
+If ``first`` is that linear map alone (``commutes``), a caller may exchange it with propagation:
+Ā(X W) costs ``hidden`` columns, (ĀX) W costs ``features`` columns.
+
+On a CPU, training with a perceptron does not call these passes: the kernels of ``fused/`` compute
+the same layers along with their gradients, and the first layer of other heads. Validation and
+inference do. ``tests/methods/grand/fused/test_step.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ HEADS = ("mlp", "gcn", "gat")
 
 
 class FixedNorm(nn.Module):
-    """Zero mean and unit variance by statistics that never change, so that it commutes.
+    """A normalisation by fixed statistics, which therefore commutes with propagation.
 
-    The counterpart of batch norm for propagated features: ``fit`` takes the statistics of the
+    It replaces batch norm for propagated features: ``fit`` takes the mean and variance of the
     unperturbed ones, once. Gain and offset are learnt as in batch norm. They could be part of the
-    linear map that follows, but are not learnt as fast there.
+    linear map that follows, but are learnt more slowly there.
     """
 
     mean: torch.Tensor
@@ -38,19 +42,19 @@ class FixedNorm(nn.Module):
         self.register_buffer("deviation", torch.ones(num_features))
 
     def fit(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        """Take over the statistics."""
+        """Set the statistics."""
         self.mean.copy_(mean)
         self.deviation.copy_((variance + 1e-5).sqrt())
 
     def forward(self, view: torch.Tensor) -> torch.Tensor:
-        """Return the features normalised."""
+        """Return normalised features."""
         return (view - self.mean) * (self.weight / self.deviation) + self.bias
 
 
 class Head(nn.Module, ABC):
     """A classifier of propagated features whose first step, after norm and dropout, is linear.
 
-    ``norm`` is that before the first linear map. ``input_dropout_on`` moves the first dropout to
+    ``norm`` stands before the first linear map. ``input_dropout_on`` can move the first dropout
     before propagation, to single ``"entries"`` or whole ``"columns"`` of the raw features.
     """
 
@@ -88,7 +92,7 @@ class Head(nn.Module, ABC):
         return not (dropped_after or isinstance(self.norm1, nn.BatchNorm1d))
 
     def drops(self, what: str) -> bool:
-        """Whether this is what input dropout drops."""
+        """Return whether input dropout drops ``what``: propagated, columns or entries."""
         return self.input_dropout > 0 and self.input_dropout_on == what
 
     def first(self, view: torch.Tensor, dropout: Dropout | None) -> torch.Tensor:
@@ -102,10 +106,10 @@ class Head(nn.Module, ABC):
     def folded(
         self, factors: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return what stands for ``first`` before propagation: weights (d, h), and what to add.
+        """Return ``first`` as one linear map before propagation: weights (d, h), and an offset.
 
-        ``factors`` (d,) are those of dropout on whole columns. The sum is (h,), or None for zero.
-        A batch norm is folded in by its running statistics, as it works at inference.
+        ``factors`` (d,) are those of dropout on whole columns. The offset is (h,), or None for
+        zero. A batch norm is folded in with its running statistics, as at inference.
         """
         weight = self.weight1 if factors is None else self.weight1 * factors[:, None]
         norm = self.norm1
@@ -165,9 +169,9 @@ class DenseHead(Head):
     def initialise(self, kind: str, stream: Stream) -> None:
         """Draw the weights.
 
-        ``"glorot"`` is Glorot normal with zero biases, as the paper says. ``"released"`` is what
-        the released code does: ``normal_(-s, s)`` with s = 1/√(output size), whose first argument
-        is the mean, for weights and biases alike.
+        ``"glorot"`` is Glorot normal with zero biases, as in the paper. ``"released"`` is what the
+        released code does for weights and biases: ``normal_(-s, s)`` with s = 1/√(output size),
+        whose first argument is the mean.
         """
         generator = torch.Generator().manual_seed(stream.integer())
         with torch.no_grad():
@@ -184,13 +188,18 @@ class DenseHead(Head):
         self, hidden: torch.Tensor, operator: SparseMatrix | None, dropout: Dropout | None
     ) -> torch.Tensor:
         """Turn S products of the first linear map (n, S, h) into logits (n, S, C)."""
-        hidden = torch.relu(self._graph(hidden, operator) + self.bias1)
+        activated = self.activated(self._graph(hidden, operator), dropout)
+        return self._graph(activated @ self.weight2, operator) + self.bias2
+
+    def activated(self, hidden: torch.Tensor, dropout: Dropout | None) -> torch.Tensor:
+        """Return the input (n, S, h) of the second linear map."""
+        hidden = torch.relu(hidden + self.bias1)
         if self.norm2 is not None:
-            # Statistics belong to one augmentation, as when each is classified on its own.
+            # Each augmentation has its own statistics, as if it were classified alone.
             hidden = torch.stack([self.norm2(view) for view in hidden.unbind(1)], dim=1)
         if dropout is not None:
             hidden = dropout(hidden, self.hidden_dropout, "hidden")
-        return self._graph(hidden @ self.weight2, operator) + self.bias2
+        return hidden
 
     def _graph(self, x: torch.Tensor, operator: SparseMatrix | None) -> torch.Tensor:
         if not self.graph_layers:
@@ -228,7 +237,7 @@ class AttentionHead(Head):
         self.conv1, self.conv2 = self._layers()
 
     def initialise(self, kind: str, stream: Stream) -> None:
-        """Draw the weights as the layer's authors do, whatever ``kind`` says of linear layers."""
+        """Draw the weights as PyTorch Geometric does; ``kind`` applies to linear layers only."""
         with stream.torch_global():
             drawn = self._layers()
         for ours, theirs in zip((self.conv1, self.conv2), drawn, strict=True):
@@ -250,16 +259,16 @@ class AttentionHead(Head):
 
     def _layers(self) -> tuple[nn.Module, nn.Module]:
         """Return both layers with initial weights; the linear map of the first becomes ours."""
-        # Half of the package's import time, for the one head that needs it.
+        # Imported here: it is half of the package's import time, and only this head needs it.
         from torch_geometric.nn import GATConv
 
         num_features, num_classes, hidden, heads = self.sizes
-        # The operator already holds every node's own entry.
+        # The operator already has an entry of every node for itself.
         options = {"dropout": self.hidden_dropout, "add_self_loops": False}
         conv1 = GATConv(num_features, hidden // heads, heads=heads, **options)
         conv2 = GATConv(hidden, num_classes, heads=1, **options)
         with torch.no_grad():
             self.weight1.copy_(conv1.lin.weight.T)
-        # Outside of the layer, the map can be exchanged with propagation.
+        # Outside the layer, the linear map can be exchanged with propagation.
         conv1.lin = nn.Identity()
         return conv1, conv2

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import Inputs, NodeClassifier
+from dropnode.graph.checks import Matrix
+from dropnode.methods.base import NodeClassifier, Sizes
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.fused.autograd import First
 from dropnode.methods.grand.fused.kernels.rows import Task
 from dropnode.methods.grand.fused.step import Step
 from dropnode.methods.grand.heads import AttentionHead, DenseHead, FixedNorm, Head
-from dropnode.methods.grand.objective import consistency_loss, supervised_loss
+from dropnode.methods.grand.inference import NewRows, watch_rows
+from dropnode.methods.grand.objective import consistency_loss, summand_weights, supervised_loss
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.memory import usable
 from dropnode.ops.kernels.threads import Threads
 from dropnode.ops.perturb import PERTURBATIONS, Augmentation, entry_mask, masked
-from dropnode.ops.propagation import (
-    Features,
-    SparseMatrix,
-    column_statistics,
-    mixed_order,
-    propagated_rows,
-)
+from dropnode.ops.propagation import Features, SparseMatrix, column_statistics, mixed_order
 from dropnode.ops.randomness import Dropout, Mask, Stream
-from dropnode.ops.scaling import FeatureScaling
 from dropnode.training import Phase
 from dropnode.training.optimiser import Adam
 
 SMALL_WORK = 30_000_000
-"""Multiplications of a propagation, about 2 ms, below which torch's own operations are short."""
+"""Multiplications of a propagation, about 2 ms, below which one thread suits torch's operations."""
 
 TINY_WORK = 5_000_000
-"""Those below which kernels are short too."""
+"""Multiplications of a propagation below which one thread suits the kernels too."""
 
 
 class Grand(NodeClassifier):
@@ -53,6 +50,7 @@ class Grand(NodeClassifier):
     config: GrandConfig
     _step: Step | None = None
     _first: First | None = None
+    _new_rows: NewRows | None = None
 
     def __init__(
         self,
@@ -62,6 +60,8 @@ class Grand(NodeClassifier):
         device: str = "cpu",
     ) -> None:
         super().__init__(config, class_weights=class_weights, device=device)
+        # Only the layers of the attention head draw by themselves; all else has a stream.
+        self.draws_from_torch = config.head == "gat"
         self.perturbation = PERTURBATIONS[config.perturbation](
             config.drop_rate, config.mask_scaling
         )
@@ -72,15 +72,28 @@ class Grand(NodeClassifier):
         head: Head = self.network
         return head
 
-    def make_network(self, num_features: int, num_classes: int) -> Head:
-        """Return the head of the configuration; :meth:`prepare` draws its weights."""
+    @property
+    def hops(self) -> int:
+        """One hop per propagation step, and one per graph layer of the head."""
+        return self.config.order + (2 if self.head.graph_layers else 0)
+
+    @property
+    def sparse_features(self) -> bool | None:
+        """Sparse for the kernel that propagates features, which reads them by column."""
+        # Dropout of feature entries draws one bit per entry as held, so the form must stay.
+        if self.head.commutes or self.config.perturbation == "dropout":
+            return None
+        return usable(self.device)
+
+    def make_network(self, sizes: Sizes) -> Head:
+        """Return the head of the configuration; :meth:`prepare_training` draws its weights."""
         config = self.config
-        sizes = num_features, num_classes, config.hidden
+        widths = sizes.features, sizes.classes, config.hidden
         rates = config.input_dropout, config.hidden_dropout
         if config.head == "gat":
-            return AttentionHead(*sizes, *rates, attention_heads=config.attention_heads)
+            return AttentionHead(*widths, *rates, attention_heads=config.attention_heads)
         return DenseHead(
-            *sizes,
+            *widths,
             *rates,
             batch_norm=config.batch_norm,
             graph_layers=config.head == "gcn",
@@ -88,82 +101,63 @@ class Grand(NodeClassifier):
             input_dropout_on=config.input_dropout_on,
         )
 
-    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Scale the features, normalise the adjacency, draw the initial weights."""
-        super().prepare(graph, split, stream)
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Draw the initial weights, and choose what computes a training step."""
         self.head.initialise(self.config.initialisation, stream)
-        if isinstance(self.head, DenseHead) and isinstance(self.head.norm1, FixedNorm):
-            view = self.perturbation.inference(self.inputs.operator)
+        if isinstance(self.head.norm1, FixedNorm):
+            view = self.perturbation.inference(self.tensors.operator)
             statistics = column_statistics(
-                view.operator, self.inputs.features, self.config.order, view.scale
+                view.operator, self.tensors.features, self.config.order, view.scale
             )
             self.head.norm1.fit(*statistics)
-        self._step, self._first = self._fused_step(), self._fused_first()
+        self._choose_path()
         self.threads = self._worthwhile_threads()
 
-    def build(self, scaling: FeatureScaling, graph: Graph) -> None:
-        """Make the parts that depend on the data; all that is missing then are the weights."""
-        super().build(scaling, graph)
-        self._propagated: tuple[np.ndarray, Features] | None = None
-        self._step = self._first = None
+    def _choose_path(self) -> None:
+        """Choose what computes a training step.
 
-    def takes_sparse(self, sparse: bool) -> bool:
-        """Whether features are to be held sparse, given whether they come so."""
-        # Dropout on the features has a bit for each entry as they are held.
-        if self.head.commutes or self.config.perturbation == "dropout":
-            return sparse
-        # The kernel that propagates features reads them by column.
-        return usable(self.device)
+        On a CPU, kernels compute the whole step of a perceptron, and the first layer of a graph
+        head if the features themselves have to be propagated. Plain torch computes the rest.
+        """
+        self._step = self._first = None
+        head, tensors, order = self.head, self.tensors, self.config.order
+        if not usable(self.device):
+            return
+        if not head.commutes and (
+            isinstance(head.norm1, FixedNorm) or not isinstance(tensors.features, SparseMatrix)
+        ):
+            return
+        if isinstance(head, DenseHead) and not head.graph_layers:
+            self._step = Step(head, tensors.features, tensors.operator, order, self._task())
+        elif not head.commutes:
+            assert isinstance(tensors.features, SparseMatrix)
+            self._first = First(head, tensors.features, tensors.operator, order)
+
+    def _task(self) -> Task:
+        """Return the labels and the weights of both losses, as kernels read them."""
+        config, nodes = self.config, self.tensors.num_nodes
+        labels = np.zeros(nodes, dtype=np.int64)
+        labels[self.train_rows.numpy()] = self.train_targets.numpy()
+        label_weights, agreement = summand_weights(
+            nodes, self.train_rows, self.train_targets, config, self.class_weights
+        )
+        return Task(labels, label_weights, agreement, config.temperature)
 
     def _worthwhile_threads(self) -> Threads:
-        """Return how many threads pay: on a small graph, waking a second one costs more."""
-        config, operator = self.config, self.inputs.operator
+        """Return how many threads to use: on a small graph, starting a second costs more."""
+        config, operator = self.config, self.tensors.operator
         if self._step is None:
             return Threads()
         if not self.head.commutes:
-            # Everything of size is spread over threads of our own.
+            # All large work is done by kernels, which have threads of their own.
             return Threads(torch=1)
         work = config.augmentations * config.hidden * config.order * len(operator.values)
         return Threads(
             torch=1 if work < SMALL_WORK else None, kernels=1 if work < TINY_WORK else None
         )
 
-    def _fused_step(self) -> Step | None:
-        """Return the training step in kernels, if this head and device have one."""
-        head, features = self.head, self.inputs.features
-        if not isinstance(head, DenseHead) or head.graph_layers or not usable(self.device):
-            return None
-        if not head.commutes and (
-            isinstance(head.norm1, FixedNorm) or not isinstance(features, SparseMatrix)
-        ):
-            return None
-        config = self.config
-        nodes = features.shape[0]
-        weights = torch.ones(len(self.train_targets))
-        if self.class_weights is not None:
-            weights = self.class_weights[self.train_targets]
-        per_node = 1.0 / nodes if config.reduction == "mean" else 1.0
-        if config.reduction == "mean":
-            weights = weights / weights.sum()
-        label_weights = np.zeros(nodes, dtype=np.float32)
-        label_weights[self.train_rows.numpy()] = weights.numpy() / config.augmentations
-        labels = np.zeros(nodes, dtype=np.int64)
-        labels[self.train_rows.numpy()] = self.train_targets.numpy()
-        agreement = config.consistency_weight * per_node / config.augmentations
-        task = Task(labels, label_weights, agreement, config.temperature)
-        return Step(head, features, self.inputs.operator, config.order, task)
-
-    def _fused_first(self) -> First | None:
-        """Return the first layer in kernels, if there is no whole step and propagation is dear."""
-        head, features = self.head, self.inputs.features
-        if self._step is not None or head.commutes or not isinstance(features, SparseMatrix):
-            return None
-        if isinstance(head.norm1, FixedNorm) or not usable(self.device):
-            return None
-        return First(head, features, self.inputs.operator, self.config.order)
-
     def phases(self) -> list[Phase]:
-        """Return GRAND's one phase: Adam on everything, until the validation says stop."""
+        """Return the only phase: Adam on all weights, until validation stops it."""
         config = self.config
         optimiser = Adam(
             self.head.parameters(),
@@ -176,10 +170,10 @@ class Grand(NodeClassifier):
     def loss(self, batch: None, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Classify S augmentations, and compare them with the labels and with each other."""
         self.head.train()
-        config = self.config
+        config, tensors = self.config, self.tensors
         streams = [stream.at("augmentation", s) for s in range(config.augmentations)]
         views = [
-            self.perturbation.draw(s.at("perturbation"), self.inputs.operator, self.inputs.features)
+            self.perturbation.draw(s.at("perturbation"), tensors.operator, tensors.features)
             for s in streams
         ]
         if self._step is not None:
@@ -188,7 +182,7 @@ class Grand(NodeClassifier):
                 return total, {"supervised": supervised}
             consistency = weighted / config.consistency_weight
             return total, {"supervised": supervised, "consistency": consistency}
-        logs = self.classify(self.inputs, views, streams).log_softmax(dim=-1)
+        logs = self.classify_views(tensors, views, streams).log_softmax(dim=-1)
         supervised = supervised_loss(
             logs[self.train_rows], self.train_targets, config.reduction, self.class_weights
         )
@@ -198,49 +192,43 @@ class Grand(NodeClassifier):
         total = supervised + config.consistency_weight * consistency
         return total, {"supervised": supervised, "consistency": consistency}
 
-    def classify(
-        self, inputs: Inputs, views: list[Augmentation], streams: list[Stream] | None = None
+    def classify_views(
+        self, tensors: GraphTensors, views: list[Augmentation], streams: list[Stream] | None = None
     ) -> torch.Tensor:
         """Return the logits (n, S, C) of S views; with streams, dropout is on."""
         head, order = self.head, self.config.order
         # Without dropout even a batch norm is a linear map.
         if head.commutes or streams is None:
-            hidden = _multiply_first(inputs.features, head, views, streams, order)
-            return head.rest(hidden, inputs.operator, Dropout(streams) if streams else None)
+            hidden = _multiply_first(tensors.features, head, views, streams, order)
+            return head.rest(hidden, tensors.operator, Dropout(streams) if streams else None)
         if self._first is not None:
-            return head.rest(self._first(views, streams), inputs.operator, Dropout(streams))
+            return head.rest(self._first(views, streams), tensors.operator, Dropout(streams))
         logits = []
         for s, view in enumerate(views):
-            propagated = _propagate_first(inputs.features, view, order)
-            logits.append(head(propagated, inputs.operator, Dropout([streams[s]])))
+            propagated = _propagate_first(tensors.features, view, order)
+            logits.append(head(propagated, tensors.operator, Dropout([streams[s]])))
         return torch.stack(logits, dim=1)
 
-    def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Return logits on unperturbed features, of the training graph or of another."""
-        if graph is not None or rows is None or self.head.graph_layers:
-            return super().logits(graph, rows)
-        # ĀX never changes, and a perceptron reads only its own row: keep the rows asked for.
-        if self._propagated is None or not np.array_equal(self._propagated[0], rows):
-            wanted = torch.from_numpy(rows.copy()).to(self.device)
-            view = self.perturbation.inference(self.inputs.operator)
-            kept = propagated_rows(view.operator, self.inputs.features, wanted, self.config.order)
-            self._propagated = rows.copy(), _compact(kept * view.scale)
-        assert isinstance(self.head, DenseHead)
-        self.head.eval()
-        with torch.no_grad():
-            weight, offset = self.head.folded()
-            hidden = self._propagated[1] @ weight
-            if offset is not None:
-                hidden = hidden + offset
-            return self.head.rest(hidden[:, None], None, None)[:, 0]
+    def classify(self, tensors: GraphTensors) -> torch.Tensor:
+        """Return the logits of unperturbed features."""
+        return self.classify_views(tensors, [self.perturbation.inference(tensors.operator)])[:, 0]
 
-    @torch.no_grad()
-    def logits_of(self, inputs: Inputs, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Return logits on inputs that :meth:`read` made."""
+    def watch(self, rows: np.ndarray) -> Callable[[], torch.Tensor]:
+        """Return a function that returns the current logits of some training-graph nodes."""
+        if not isinstance(self.head, DenseHead) or self.head.graph_layers:
+            return super().watch(rows)
+        # ĀX never changes, and a perceptron reads only its own row of it.
+        view = self.perturbation.inference(self.tensors.operator)
+        return watch_rows(self.head, view, self.tensors.features, rows, self.config.order)
+
+    def new_logits(self, features: Matrix, links: Matrix) -> torch.Tensor:
+        """Return logits of new nodes; for a perceptron, at the cost of their own links."""
+        if not isinstance(self.head, DenseHead) or self.head.graph_layers:
+            return super().new_logits(features, links)
+        if self._new_rows is None or self._new_rows.tensors is not self.tensors:
+            self._new_rows = NewRows(self.head, self.perturbation, self.tensors, self.config.order)
         self.head.eval()
-        view = self.perturbation.inference(inputs.operator)
-        logits = self.classify(inputs, [view])[:, 0]
-        return logits if rows is None else logits[torch.from_numpy(rows.copy()).to(self.device)]
+        return self._new_rows(self.held(features), links)
 
 
 def _multiply_first(
@@ -280,11 +268,3 @@ def _propagate_first(features: Features, view: Augmentation, order: int) -> torc
     seen = view.mask_entries(features)
     dense = seen.to_dense() if isinstance(seen, SparseMatrix) else seen
     return mixed_order(view.operator, view.mask_nodes(dense), order)
-
-
-def _compact(rows: torch.Tensor) -> Features:
-    """Return propagated rows sparse where that makes products with them cheaper."""
-    filled = torch.count_nonzero(rows).item()
-    if filled > 0.3 * rows.numel():
-        return rows
-    return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)

@@ -1,14 +1,21 @@
-"""What GRAND minimises: a supervised loss, and agreement between the augmentations.
+"""The objective of GRAND: a supervised loss, and the agreement between the augmentations.
 
-All functions take log-probabilities of shape (nodes, augmentations, classes). ``reduction`` is
-``"sum"`` over nodes, as the paper's Eq. 1 and 3 are written, or ``"mean"``, as its released code
-computes; both average over the S augmentations.
+Losses take log-probabilities of shape (nodes, augmentations, classes). ``reduction`` is ``"sum"``
+over nodes, as the paper's Eq. 1 and 3 are written, or ``"mean"``, as its released code computes;
+both average over the S augmentations.
+
+On a CPU, training with a perceptron head does not call the losses of this module: the kernels of
+``fused/rows.py`` compute the same objective along with its gradient, as a sum over nodes and views
+that :func:`summand_weights` weighs. ``tests/methods/grand/fused/test_step.py`` compares the two.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+
+from dropnode.methods.grand.config import GrandConfig
 
 
 def supervised_loss(
@@ -49,3 +56,27 @@ def consistency_loss(
     nodes, augmentations, _ = probabilities.shape
     distance = (probabilities - target[:, None]).pow(2).sum() / augmentations
     return distance / nodes if reduction == "mean" else distance
+
+
+def summand_weights(
+    nodes: int,
+    train_rows: torch.Tensor,
+    targets: torch.Tensor,
+    config: GrandConfig,
+    class_weights: torch.Tensor | None = None,
+) -> tuple[np.ndarray, float]:
+    """Return the weights by which both losses become plain sums over nodes and views.
+
+    Returns
+    -------
+    ndarray of float32 (nodes,), float
+        The weight of a node's cross-entropy in one view, zero where its label is not learnt from;
+        and the weight of a node's squared distance to the sharpened average in one view.
+    """
+    weights = torch.ones(len(targets)) if class_weights is None else class_weights[targets]
+    per_node = 1.0
+    if config.reduction == "mean":
+        weights, per_node = weights / weights.sum(), 1.0 / nodes
+    label_weights = np.zeros(nodes, dtype=np.float32)
+    label_weights[train_rows.numpy()] = weights.numpy() / config.augmentations
+    return label_weights, config.consistency_weight * per_node / config.augmentations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from dropnode.data import load_dataset
 from dropnode.data.generators.sbm import make
 from dropnode.errors import DataError
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import Inputs
 from dropnode.methods.grand.config import GrandConfig, preset
 from dropnode.methods.grand.fused.step import Step
 from dropnode.methods.grand.model import Grand
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream, keep_mask
 from dropnode.saving import load_model, save_model
@@ -280,20 +280,20 @@ def test_the_step_of_a_published_graph(name: str, fidelity: str) -> None:
         method = prepared(config, graph)
         expected = logits_of(method, graph)
         method.head.double()
-        method.inputs = in_float64(method.inputs)
+        method.tensors = in_float64(method.tensors)
         plain = step_of(method, graph)
     assert plain.step is None
     assert_same_results(fused, plain)
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
-def in_float64(inputs: Inputs) -> Inputs:
+def in_float64(tensors: GraphTensors) -> GraphTensors:
     def precise(matrix: SparseMatrix) -> SparseMatrix:
         return SparseMatrix(matrix.forward.to(torch.float64), matrix.symmetric)
 
-    features = inputs.features
+    features = tensors.features
     wide = precise(features) if isinstance(features, SparseMatrix) else features.double()
-    return replace(inputs, features=wide, operator=precise(inputs.operator))
+    return GraphTensors(wide, tensors.adjacency, operator=precise(tensors.operator))
 
 
 def weights_of(method: Grand) -> oracles.Weights:

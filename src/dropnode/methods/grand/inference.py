@@ -1,0 +1,122 @@
+"""Logits of some rows by a perceptron head, without the work for all others.
+
+A perceptron reads only its own row of ĀX. For nodes of the training graph these rows never change,
+and are kept while training validates. A new node receives from nodes of the training graph what
+they have at every hop, which is kept too, so that a new node costs its own links and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from dropnode.graph.checks import Matrix
+from dropnode.methods.grand.heads import DenseHead
+from dropnode.methods.tensors import GraphTensors, select_columns, weighted_degrees
+from dropnode.ops.perturb import Augmentation, Perturbation
+from dropnode.ops.propagation import Features, SparseMatrix, normalise, propagated_rows
+
+
+def watch_rows(
+    head: DenseHead, view: Augmentation, features: Features, rows: np.ndarray, order: int
+) -> Callable[[], torch.Tensor]:
+    """Return a function that returns the current logits of some nodes; their ĀX is kept."""
+    wanted = torch.from_numpy(rows.copy()).to(head.weight1.device)
+    propagated = _compact(propagated_rows(view.operator, features, wanted, order) * view.scale)
+
+    def logits() -> torch.Tensor:
+        head.eval()
+        with torch.no_grad():
+            weight, offset = head.folded()
+            hidden = propagated @ weight
+            if offset is not None:
+                hidden = hidden + offset
+            return head.rest(hidden[:, None], None, None)[:, 0]
+
+    return logits
+
+
+class NewRows:
+    """The logits of new nodes that receive messages from a training graph and send none.
+
+    Propagation is computed by Horner's scheme, tₖ₊₁ = XW + Âtₖ. Those tₖ of the training graph are
+    kept for as long as the weights stay the same; a new node adds a row to each.
+
+    Parameters
+    ----------
+    head : DenseHead
+        A perceptron.
+    perturbation : Perturbation
+    tensors : GraphTensors
+        The training graph.
+    order : int
+    """
+
+    def __init__(
+        self, head: DenseHead, perturbation: Perturbation, tensors: GraphTensors, order: int
+    ) -> None:
+        self.head, self.perturbation, self.tensors, self.order = head, perturbation, tensors, order
+        self.weight = torch.empty(0)
+        self.hops: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def __call__(self, features: Features, links: Matrix) -> torch.Tensor:
+        """Return the logits of new nodes, given their scaled features and links (new, nodes)."""
+        head = self.head
+        weight, offset = head.folded()
+        self._keep_hops(weight)
+        nodes = np.unique(links.indices)
+        senders = torch.from_numpy(nodes).to(weight.device, torch.int64)
+        view = self.perturbation.inference(self._operator_rows(nodes, links))
+        start = total = view.mask_nodes(_product(features, weight))
+        for hop in self.hops:
+            total = start + view.operator @ torch.cat([hop[senders], total])
+        hidden = total / (self.order + 1)
+        if offset is not None:
+            hidden = hidden + offset
+        activated = head.activated(hidden[:, None], None)[:, 0]
+        return _product(activated, head.weight2) + head.bias2
+
+    def _keep_hops(self, weight: torch.Tensor) -> None:
+        """Compute t₀ to tₖ₋₁ of the training graph, unless they are those of these weights."""
+        if torch.equal(weight, self.weight):
+            return
+        view = self.perturbation.inference(self.tensors.operator)
+        start = total = view.mask_nodes(self.tensors.features @ weight)
+        hops = []
+        for _ in range(self.order):
+            hops.append(total)
+            total = start + view.operator @ total
+        # A copy: without a norm to fold in, the weights are the parameter itself.
+        self.weight, self.hops = weight.clone(), hops
+
+    def _operator_rows(self, nodes: np.ndarray, links: sp.csr_array) -> SparseMatrix:
+        """Return the new nodes' rows of Â, whose columns are ``nodes`` and the new nodes."""
+        own = select_columns(links, nodes)
+        size = len(nodes) + own.shape[0]
+        starts = np.concatenate([np.zeros(len(nodes), own.indptr.dtype), own.indptr])
+        joined = sp.csr_array((own.data, own.indices, starts), shape=(size, size))
+        degrees = np.concatenate([self.tensors.degrees[nodes], weighted_degrees(own)])
+        operator = normalise(joined, degrees)[len(nodes) :]
+        return SparseMatrix.from_scipy(operator, self.tensors.device)
+
+
+def _product(x: Features, weight: torch.Tensor) -> torch.Tensor:
+    """Return a product whose rows do not depend on each other, not even in their last bits.
+
+    Products of dense matrices round a row differently depending on the rows beside it.
+    """
+    if isinstance(x, torch.Tensor):
+        x = SparseMatrix.from_scipy(sp.csr_array(x.cpu().numpy()), x.device)
+    return x @ weight
+
+
+def _compact(rows: torch.Tensor) -> Features:
+    """Return propagated rows, sparse where that makes products with them cheaper."""
+    filled = torch.count_nonzero(rows).item()
+    if filled > 0.3 * rows.numel():
+        return rows
+    return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)

@@ -1,0 +1,171 @@
+"""GraphTensors: a graph in the form that methods compute with, and the parts cut out of it.
+
+An answer for a few nodes needs their neighbourhood only, and a new node changes nothing for the
+nodes it is linked to. Both follow from one rule: the entries of Â are made from the degrees of the
+whole training graph, whatever part of it is at hand.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from dropnode.graph.checks import Matrix
+from dropnode.ops.propagation import Features, SparseMatrix, normalise
+
+
+class GraphTensors:
+    """A graph in the form that methods compute with.
+
+    Parameters
+    ----------
+    features : Features
+        Scaled features; sparse if the method wants them so.
+    adjacency : csr_array (nodes, nodes)
+        Edge weights. The node of a row receives messages from the nodes of its columns.
+    degrees : ndarray (nodes,), optional
+        The degree of every node, its self-loop included. By default that in ``adjacency``; a part
+        of a graph keeps the degrees of the whole.
+    receivers : int
+        How many nodes, the last ones, receive messages but send none.
+    operator : SparseMatrix, optional
+        Â, if it has been made already.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        adjacency: Matrix,
+        degrees: np.ndarray | None = None,
+        receivers: int = 0,
+        operator: SparseMatrix | None = None,
+    ) -> None:
+        self.features = features
+        self.adjacency = sp.csr_array(adjacency)
+        self.receivers = receivers
+        if degrees is not None:
+            self.degrees = degrees
+        if operator is not None:
+            self.operator = operator
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.features.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors live."""
+        features = self.features
+        return (features.values if isinstance(features, SparseMatrix) else features).device
+
+    @cached_property
+    def degrees(self) -> np.ndarray:
+        """The weighted degree of every node, its self-loop included."""
+        return weighted_degrees(self.adjacency)
+
+    @cached_property
+    def operator(self) -> SparseMatrix:
+        """Â, which includes an entry of every node for itself."""
+        normalised = normalise(self.adjacency, self.degrees)
+        return SparseMatrix.from_scipy(normalised, self.device, symmetric=not self.receivers)
+
+    @cached_property
+    def edges(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(source, target) of every edge in each direction, without self-loops; their weights."""
+        entries = self.adjacency.tocoo()
+        target, source = (torch.from_numpy(end.astype(np.int64)) for end in entries.coords)
+        weights = torch.from_numpy(entries.data.astype(np.float32))
+        return torch.stack([source, target]).to(self.device), weights.to(self.device)
+
+    @cached_property
+    def looped_edges(self) -> torch.Tensor:
+        """(source, target) of every entry of Â: the edges, and a self-loop of every node."""
+        return self.operator.edge_index()
+
+    def around(self, rows: np.ndarray, hops: int) -> tuple[GraphTensors, np.ndarray]:
+        """Return the part of the graph within some hops of some nodes, and their places in it.
+
+        A part that would be most of the graph is the graph itself.
+        """
+        nodes = self.reached(rows, hops)
+        if 2 * len(nodes) > self.num_nodes:
+            return self, rows
+        return self.part(nodes), np.searchsorted(nodes, rows)
+
+    def reached(self, rows: np.ndarray, hops: int) -> np.ndarray:
+        """Return, in order, the nodes within some hops of some nodes."""
+        nodes = newest = np.unique(rows)
+        for _ in range(hops):
+            senders = np.unique(self.adjacency[newest].indices)
+            newest = np.setdiff1d(senders, nodes, assume_unique=True)
+            if len(newest) == 0:
+                break
+            nodes = np.union1d(nodes, newest)
+        return nodes
+
+    def part(self, nodes: np.ndarray) -> GraphTensors:
+        """Return the graph of some nodes, given in order, with the degrees they have here."""
+        adjacency = select_columns(self.adjacency[nodes], nodes)
+        return GraphTensors(feature_rows(self.features, nodes), adjacency, self.degrees[nodes])
+
+    def joined_by(self, features: Features, links: Matrix) -> GraphTensors:
+        """Return the graph with new nodes behind its own, which receive messages but send none.
+
+        Parameters
+        ----------
+        features : Features (new, features)
+            Scaled, and held as those of this graph are.
+        links : csr_array (new, nodes)
+            Weights of the edges from nodes of this graph to new ones.
+        """
+        new = links.shape[0]
+        # The empty corner tells how many columns there are.
+        corner = sp.csr_array((new, new), dtype=np.float32)
+        blocks = [[self.adjacency, None], [sp.csr_array(links), corner]]
+        return GraphTensors(
+            _stacked(self.features, features),
+            sp.block_array(blocks, format="csr"),
+            np.concatenate([self.degrees, weighted_degrees(links)]),
+            receivers=self.receivers + new,
+        )
+
+
+def weighted_degrees(adjacency: Matrix) -> np.ndarray:
+    """Return the weighted degree of every row, its self-loop included."""
+    return np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
+
+
+def feature_rows(features: Features, rows: np.ndarray) -> Features:
+    """Return the features of some nodes."""
+    if isinstance(features, SparseMatrix):
+        return SparseMatrix.from_scipy(features.to_scipy()[rows], features.values.device)
+    return features[torch.from_numpy(rows.copy()).to(features.device)]
+
+
+def select_columns(matrix: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
+    """Return some columns, given in order, at a cost that the stored entries alone decide.
+
+    SciPy's own selection costs time and memory for every column that the matrix has.
+    """
+    places = np.searchsorted(columns, matrix.indices)
+    # What lies behind the last column has no place; any other answers the question below.
+    kept = np.append(columns, -1)[places] == matrix.indices
+    counts = np.concatenate([[0], np.cumsum(kept)])
+    return sp.csr_array(
+        (matrix.data[kept], places[kept], counts[matrix.indptr]),
+        shape=(matrix.shape[0], len(columns)),
+    )
+
+
+def _stacked(known: Features, new: Features) -> Features:
+    """Return the features of known nodes followed by those of new ones."""
+    if isinstance(known, SparseMatrix):
+        assert isinstance(new, SparseMatrix)
+        both = sp.vstack([known.to_scipy(), new.to_scipy()], format="csr")
+        return SparseMatrix.from_scipy(both, known.values.device)
+    assert isinstance(new, torch.Tensor)
+    return torch.cat([known, new])
