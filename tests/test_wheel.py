@@ -28,7 +28,7 @@ import sys
 sys.path.insert(0, {str(site)!r})
 import dropnode, dropnode.cli
 assert dropnode.__file__.startswith({str(site)!r}), dropnode.__file__
-from dropnode.experiments.spec import load_spec, spec_names
+from dropnode.experiments.spec_file import load_spec, spec_names
 assert [load_spec(name).name for name in spec_names()] == {specs}
 assert dropnode.cli._run(["reproduce", {str(spec)!r}, "--out", {str(tmp_path / "out")!r}]) == 0
 sys.exit(dropnode.cli._run(

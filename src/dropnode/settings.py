@@ -1,8 +1,9 @@
 """``Config``, the base class of every configuration, and the one strict reader of records.
 
 Unknown keys, missing keys, wrong types and values out of range are errors, in YAML, in JSON, in
-``--set`` and in Python alike; so is a key that a file gives twice: a setting that is silently ignored would be a wrong
-result. A configuration is a frozen dataclass whose fields say what they accept::
+``--set`` and in Python alike; so is a key that a file gives twice. A setting that is silently
+ignored would be a wrong result. A configuration is a frozen dataclass whose fields say what they
+accept::
 
     @dataclass(frozen=True)
     class Settings(Config):
@@ -330,7 +331,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping) and isinstance(value, Mapping):
         return {
             _convert(arguments[0], key, f"a key of {where}"): _convert(
-                arguments[1], each, f"{where}.{key}"
+                arguments[1], each, f"{where}[{key!r}]"
             )
             for key, each in value.items()
         }
@@ -349,9 +350,11 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 
 def _convert_union(kind: Any, value: Any, where: str) -> Any:
     """Return the value in the first type of a union that takes it."""
-    arms = typing.get_args(kind)
-    if value is None and type(None) in arms:
+    arms = [arm for arm in typing.get_args(kind) if arm is not type(None)]
+    if value is None and len(arms) < len(typing.get_args(kind)):
         return None
+    if len(arms) == 1:
+        return _convert(arms[0], value, where)
     for arm in arms:
         # The keys of a record deserve an error of their own.
         if dataclasses.is_dataclass(arm) and isinstance(value, Mapping):
@@ -379,10 +382,12 @@ def _described(kind: Any) -> str:
     if dataclasses.is_dataclass(kind):
         return f"the keys {', '.join(field.name for field in dataclasses.fields(kind))}"
     if origin in (Union, types.UnionType):
-        return " or ".join(_described(arm) for arm in arguments)
+        return " or ".join(_described(arm) for arm in arguments if arm is not type(None))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if origin in (tuple, list):
+        if arguments[0] is Any:
+            return "a list"
         if arguments[0] in _WORDS:
             return f"a list of {_WORDS[arguments[0]][1]}"
         return f"a list, each {_described(arguments[0])}"

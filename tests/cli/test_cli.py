@@ -20,7 +20,7 @@ import typer
 from dropnode import GrandClassifier, cli
 from dropnode.data import dataset_names
 from dropnode.errors import ConfigError, DataError, GraphError, WorkError
-from dropnode.experiments.spec import load_spec, spec_names
+from dropnode.experiments.spec_file import load_spec, spec_names
 from dropnode.methods.baselines import BASELINES
 from dropnode.methods.grand.config import preset_names
 from dropnode.methods.table import METHODS, configuration

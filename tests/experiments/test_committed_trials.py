@@ -15,7 +15,8 @@ import pytest
 
 from dropnode.errors import DataError
 from dropnode.experiments.runner import row_cells
-from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.spec import Spec
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.trials import Data, Trial
 
 RESULTS = Path(__file__).parents[2] / "results"

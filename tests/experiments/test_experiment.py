@@ -28,7 +28,8 @@ from dropnode.experiments.exchange import export_trials
 from dropnode.experiments.experiment import EXPORT, Part, report
 from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
-from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.spec import Spec
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Finished, Trial, now
 from dropnode.files import FolderLock

@@ -15,7 +15,7 @@ from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.experiment import reproduce
 from dropnode.experiments.measures import MEASURES, STANDARD
 from dropnode.experiments.run import Job, run_trial
-from dropnode.experiments.spec import parse_spec
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Finished, Trial
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dropnode.data import dataset_names
 from dropnode.errors import ConfigError
-from dropnode.experiments.spec import Spec, load_spec, parse_spec, spec_names
+from dropnode.experiments.spec import Spec
+from dropnode.experiments.spec_file import load_spec, parse_spec, spec_names
 from dropnode.methods.baselines import BASELINES
 from dropnode.methods.table import GRAND_VARIANTS, make_method, restore_method
 
@@ -244,7 +245,7 @@ def test_a_search_has_stages_and_no_rows() -> None:
 
 # What is done to the comparison, or to the search, and what has to be said of it.
 WRONG: dict[str, tuple[str, Change, list[str]]] = {
-    "key": (COMPARISON, lambda v: v.update(colour="red"), ["unknown key 'colour' in the spec"]),
+    "key": (COMPARISON, lambda v: v.update(colour="red"), ["unknown key 'colour' in spec;"]),
     "key, misspelt": (
         COMPARISON,
         lambda v: v.update(sedes=3),
@@ -253,17 +254,17 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
     "key of a row": (
         COMPARISON,
         lambda v: v["rows"][1].update(methods="grand"),
-        ["unknown key 'methods' in a row", "did you mean 'method'?"],
+        ["unknown key 'methods' in spec.rows[1]", "did you mean 'method'?"],
     ),
     "key of a claim": (
         COMPARISON,
         lambda v: v["claims"][0].update(worse="grand"),
-        ["unknown key 'worse' in a claim"],
+        ["unknown key 'worse' in spec.claims[0]"],
     ),
     "key of the search": (
         SEARCH,
         lambda v: v["search"].update(preset="official"),
-        ["unknown key 'preset' in search"],
+        ["unknown key 'preset' in spec.search"],
     ),
     "key of set": (
         COMPARISON,
@@ -290,27 +291,39 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         lambda v: v["rows"][0]["seeds"].update(citeseer=5),
         ["unknown key 'citeseer' in seeds of grand"],
     ),
-    "no title": (COMPARISON, lambda v: v.pop("title"), ["the spec lacks 'title'"]),
-    "no seeds": (SEARCH, lambda v: v.pop("seeds"), ["the spec lacks 'seeds'"]),
-    "no datasets": (COMPARISON, lambda v: v.pop("datasets"), ["the spec lacks 'datasets'"]),
+    "no title": (COMPARISON, lambda v: v.pop("title"), ["spec lacks title"]),
+    "no seeds": (SEARCH, lambda v: v.pop("seeds"), ["spec lacks seeds"]),
+    "no datasets": (COMPARISON, lambda v: v.pop("datasets"), ["spec lacks datasets"]),
     "row without a method": (
         COMPARISON,
         lambda v: v["rows"][2].pop("method"),
-        ["a row lacks 'method'"],
+        ["spec.rows[2] lacks method"],
     ),
-    "claim that is half": (COMPARISON, lambda v: v["claims"][1].pop("than"), ["lacks 'than'"]),
-    "search without stages": (SEARCH, lambda v: v["search"].pop("stages"), ["lacks 'stages'"]),
+    "claim that is half": (
+        COMPARISON,
+        lambda v: v["claims"][1].pop("than"),
+        ["spec.claims[1] lacks than"],
+    ),
+    "search without stages": (
+        SEARCH,
+        lambda v: v["search"].pop("stages"),
+        ["spec.search lacks stages"],
+    ),
     "dataset": (
         COMPARISON,
         lambda v: v["datasets"].append("coar"),
         ["unknown dataset 'coar'; did you mean 'cora'?"],
     ),
     "dataset twice": (COMPARISON, lambda v: v["datasets"].append("cora"), ["each once"]),
-    "no dataset": (COMPARISON, lambda v: v.update(datasets=[]), ["datasets is []"]),
+    "no dataset": (
+        COMPARISON,
+        lambda v: v.update(datasets=[]),
+        ["spec.datasets = (); expected a list of words, at least one"],
+    ),
     "dataset that is no list": (
         COMPARISON,
         lambda v: v.update(datasets="cora"),
-        ["datasets is 'cora'; expected a list"],
+        ["spec.datasets = 'cora'; expected a list"],
     ),
     "method": (
         COMPARISON,
@@ -330,7 +343,7 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
     "preset that a dataset lacks": (
         COMPARISON,
         lambda v: v.update(datasets=["digits"], rows=[{"method": "grand"}], claims=[]),
-        ["not for 'digits'", "use preset 'default'"],
+        ["not for digits", "use preset 'default'"],
     ),
     "value": (
         COMPARISON,
@@ -350,13 +363,13 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
     "stage without a list": (
         SEARCH,
         lambda v: v["search"]["stages"][0].update(order=2),
-        ["order is 2; expected a list"],
+        ["spec.search.stages[0]['order'] = 2; expected a list"],
     ),
     "empty stage": (SEARCH, lambda v: v["search"]["stages"].append({}), ["a stage varies nothing"]),
     "two rows of one name": (
         COMPARISON,
         lambda v: v["rows"][2].pop("name"),
-        ["two rows are called 'grand'; give one of them a name"],
+        ["two rows are called 'grand'; rename one of them"],
     ),
     "claim about no row": (
         COMPARISON,
@@ -379,64 +392,72 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         ["either rows to compare or a search, and not both"],
     ),
     "neither rows nor a search": (SEARCH, lambda v: v.pop("search"), ["either rows to compare or"]),
-    "no seeds at all": (COMPARISON, lambda v: v.update(seeds=0), ["seeds", "is 0", "at least 1"]),
+    "no seeds at all": (
+        COMPARISON,
+        lambda v: v.update(seeds=0),
+        ["seeds of grand-gcn = 0", "at least 1"],
+    ),
     "seeds that are true": (
         COMPARISON,
         lambda v: v.update(seeds=True),
-        ["is True; expected a whole"],
+        ["spec.seeds = True; expected a whole"],
     ),
-    "seeds in words": (COMPARISON, lambda v: v.update(seeds="ten"), ["is 'ten'; expected a whole"]),
+    "seeds in words": (
+        COMPARISON,
+        lambda v: v.update(seeds="ten"),
+        ["spec.seeds = 'ten'; expected a whole"],
+    ),
     "seeds that are a list": (
         COMPARISON,
         lambda v: v.update(seeds=[1, 2]),
-        ["is [1, 2]; expected"],
+        ["spec.seeds = [1, 2]; expected"],
     ),
     "seeds of a row": (
         COMPARISON,
         lambda v: v["rows"][0]["seeds"].update(cora=0),
-        ["seeds of grand is 0; expected a whole number of at least 1"],
+        ["seeds of grand = 0; expected a whole number of at least 1"],
     ),
-    "half a seed": (SEARCH, lambda v: v.update(seeds=0.5), ["seeds is 0.5; expected a whole"]),
-    "no splits": (COMPARISON, lambda v: v.update(splits=0), ["splits is 0; expected a whole"]),
+    "half a seed": (SEARCH, lambda v: v.update(seeds=0.5), ["spec.seeds = 0.5; expected a whole"]),
+    "no splits": (COMPARISON, lambda v: v.update(splits=0), ["spec.splits = 0; expected a whole"]),
     "figure in words": (
         COMPARISON,
         lambda v: v["rows"][0]["paper"].update(cora="85.4 ± 0.4"),
-        ["'85.4 ± 0.4'; expected a mean, or [mean, deviation]"],
+        ["spec.rows[0].paper['cora'] = '85.4 ± 0.4'; expected a number or a list of numbers"],
     ),
     "figure of three": (
         COMPARISON,
         lambda v: v["rows"][0]["paper"].update(cora=[85.4, 0.4, 100]),
-        ["[85.4, 0.4, 100]; expected a mean, or [mean, deviation]"],
+        ["[85.4, 0.4, 100.0]; expected a mean, or [mean, deviation]"],
     ),
     "row that is a word": (
         COMPARISON,
         lambda v: v["rows"].append("grand-gat"),
-        ["a row is 'grand-gat'; expected keys and values"],
+        ["spec.rows[3] = 'grand-gat'; expected the keys method"],
     ),
     "rows by name": (
         COMPARISON,
         lambda v: v.update(rows={"grand": {}}),
-        ["rows is {'grand': {}}; expected a list"],
+        ["spec.rows = {'grand': {}}; expected a list"],
     ),
     "claim that is a sentence": (
         COMPARISON,
         lambda v: v["claims"].append("GRAND is best"),
-        ["a claim is 'GRAND is best'; expected keys and values"],
+        ["spec.claims[2] = 'GRAND is best'; expected the keys claim"],
     ),
     "set that is a list": (
         COMPARISON,
         lambda v: v.update(set=["order=3"]),
-        ["set is ['order=3']; expected keys and values"],
+        ["spec.set = ['order=3']; expected keys and values"],
     ),
     "paper that is a number": (
         COMPARISON,
         lambda v: v["rows"][0].update(paper=85.4),
-        ["paper is 85.4; expected keys and values"],
+        ["spec.rows[0].paper = 85.4; expected keys and values"],
     ),
     "search that is a list": (
         SEARCH,
         lambda v: v.update(search=[{"order": [2]}]),
-        ["search is [{'order': [2]}]; expected keys and values"],
+        ["spec.search = [{'order': [2]}]; expected the keys method, stages"],
     ),
 }
 
@@ -547,10 +568,10 @@ def test_a_search_has_nothing_to_compare(key: str) -> None:
         ("title: !!python/object/apply:os.system [ls]", "not YAML"),
         ("title: \x00", "not YAML"),
         ("title: 2026-02-30", "not YAML"),
-        ("", "the spec is None; expected keys and values"),
-        ("# only a comment\n", "the spec is None; expected keys and values"),
-        ("- title: a", "the spec is [{'title': 'a'}]; expected keys and values"),
-        ("table1-grand", "the spec is 'table1-grand'; expected keys and values"),
+        ("", "spec = None; expected the keys title, datasets"),
+        ("# only a comment\n", "spec = None; expected the keys title, datasets"),
+        ("- title: a", "spec = [{'title': 'a'}]; expected the keys title, datasets"),
+        ("table1-grand", "spec = 'table1-grand'; expected the keys title, datasets"),
     ],
 )
 def test_what_is_no_spec_at_all_is_said_in_one_line(text: str, told: str) -> None:

@@ -24,7 +24,8 @@ from dropnode.experiments.results import (
     read_results,
 )
 from dropnode.experiments.runner import Cell
-from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.spec import Spec
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.statistics import Summary, compare, holm
 from dropnode.experiments.store import Record
 from dropnode.experiments.summary import summarise_experiment, summarise_stage

@@ -59,7 +59,7 @@ def presets(as_json: AsJson = False) -> None:
 
 def experiments(as_json: AsJson = False) -> None:
     """List the experiments that dropnode reproduce can run."""
-    from dropnode.experiments.spec import load_spec, spec_names
+    from dropnode.experiments.spec_file import load_spec, spec_names
 
     specs = [load_spec(name) for name in spec_names()]
     if as_json:

@@ -53,7 +53,7 @@ def reproduce(
     from dropnode.experiments.experiment import Part
     from dropnode.experiments.experiment import reproduce as run_experiment
     from dropnode.experiments.live import LiveTable
-    from dropnode.experiments.spec import load_spec
+    from dropnode.experiments.spec_file import load_spec
 
     spec = load_spec(experiment)
     part = Part(_names(datasets), _names(methods), seeds)

@@ -32,7 +32,8 @@ from dropnode.experiments.runner import (
     run_cells,
     stage_cells,
 )
-from dropnode.experiments.spec import Spec, parse_spec
+from dropnode.experiments.spec import Spec
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import FILE, Record, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data

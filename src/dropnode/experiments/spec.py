@@ -1,24 +1,17 @@
-"""Specs: what an experiment consists of, as a YAML file with the published figures beside it.
+"""Specs: the methods, datasets, seeds and published figures of an experiment.
 
-A spec has either ``rows``, methods to compare on datasets, or a ``search`` in stages. Reading is
-strict: an unknown key, dataset, method or setting is an error, before anything is run.
+A spec has either ``rows``, methods to compare on datasets, or a ``search`` in stages.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.measures import check_measures
-from dropnode.experiments.references import Reference
-from dropnode.methods.table import make_method
-from dropnode.settings import read_yaml, suggestion
+from dropnode.settings import suggestion
 
 Figure = tuple[float, float | None]
 """A published mean and, where there is one, its standard deviation, in percent."""
@@ -43,7 +36,7 @@ class Row:
 
     def candidates(self) -> list[dict[str, Any]]:
         """Return every setting that validation chooses from; one without changes if none."""
-        return [dict(zip(self.choose, values, strict=True)) for values in _product(self.choose)]
+        return combinations(self.choose)
 
 
 @dataclass(frozen=True)
@@ -127,262 +120,15 @@ class Spec:
         return chosen
 
 
-def spec_names() -> list[str]:
-    """Return the names of the specs that come with the package."""
-    folder = resources.files("dropnode.experiments") / "specs"
-    return sorted(Path(file.name).stem for file in folder.iterdir() if file.name.endswith(".yaml"))
-
-
-def load_spec(name: str) -> Spec:
-    """Read a spec that comes with the package, by its name, or a file that ends in .yaml.
+def combinations(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Return every combination of the values of a grid.
 
     Examples
     --------
-    >>> load_spec("table1-grand").rows[0].paper["cora"]
-    (85.4, 0.4)
+    >>> combinations({"order": (2, 4), "hidden": (8,)})
+    [{'order': 2, 'hidden': 8}, {'order': 4, 'hidden': 8}]
     """
-    if name.endswith((".yaml", ".yml")):
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name} cannot be read ({error}); expected a spec file") from error
-        return parse_spec(Path(name).stem, text)
-    if name not in spec_names():
-        raise ConfigError(
-            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or a file of your own "
-            "that ends in .yaml"
-        )
-    file = resources.files("dropnode.experiments") / "specs" / f"{name}.yaml"
-    return parse_spec(name, file.read_text(encoding="utf-8"))
-
-
-def parse_spec(name: str, text: str) -> Spec:
-    """Check the text of a spec and return what it says."""
-    try:
-        return _spec(name, _mapping("the spec", read_yaml(text)), text)
-    except ConfigError as error:
-        raise ConfigError(f"spec {name}: {error}") from error
-
-
-def _spec(name: str, values: dict[str, Any], text: str) -> Spec:
-    _check_keys(
-        "the spec",
-        values,
-        required=("title", "datasets", "seeds"),
-        optional=(
-            "description preset set splits reference include rows claims search measures".split()
-        ),
-    )
-    datasets = tuple(map(_reference, _words("datasets", values["datasets"])))
-    if ("rows" in values) == ("search" in values):
-        raise ConfigError("expected either rows to compare or a search, and not both")
-    rows = tuple(_row(row, values, datasets) for row in _list("rows", values.get("rows", [])))
-    if "rows" in values and not rows:
-        raise ConfigError("rows is []; expected at least one")
-    included = _included(values["include"], datasets) if "include" in values else None
-    if included:
-        rows += included.rows
-    for key in ("reference", "claims", "include"):
-        if key in values and "search" in values:
-            raise ConfigError(f"{key} of a search; only rows are compared")
-    if not isinstance(values["seeds"], dict):
-        _count("seeds", values["seeds"])
-    names = [row.name for row in rows]
-    for row in names:
-        if names.count(row) > 1:
-            raise ConfigError(f"two rows are called {row!r}; give one of them a name of its own")
-    reference = values.get("reference")
-    if reference is not None and reference not in names:
-        raise ConfigError(f"reference {reference!r} is no row{suggestion(str(reference), names)}")
-    claims = tuple(_claim(claim, names) for claim in _list("claims", values.get("claims", [])))
-    if included:
-        claims += included.claims
-    search = _search(values["search"], values, datasets) if "search" in values else None
-    return Spec(
-        name,
-        _word("title", values["title"]),
-        str(values.get("description") or "").strip(),
-        datasets,
-        _count("splits", values.get("splits", 1)),
-        rows,
-        reference,
-        claims,
-        search,
-        text,
-        check_measures(_words("measures", values["measures"]) if "measures" in values else ()),
-    )
-
-
-def _included(name: Any, datasets: tuple[str, ...]) -> Spec:
-    """Return the spec of the package whose rows and claims are to follow the spec's own."""
-    included = load_spec(_word("include", name))
-    if included.search or included.datasets != datasets:
-        raise ConfigError(
-            f"include of {name!r}, which is about {', '.join(included.datasets)}; expected rows "
-            f"about {', '.join(datasets)}"
-        )
-    return included
-
-
-def _row(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Row:
-    values = _mapping("a row", value)
-    optional = ("name", "label", "preset", "set", "seeds", "paper", "choose")
-    _check_keys("a row", values, ("method",), optional)
-    method = str(values["method"])
-    name = str(values.get("name", method))
-    preset = _preset(values.get("preset", whole.get("preset")))
-    changes = _changes(whole) | _changes(values)
-    seeds = values.get("seeds", whole["seeds"])
-    counts = _by_dataset(seeds) if isinstance(seeds, dict) else dict.fromkeys(datasets, seeds)
-    _check_keys(f"seeds of {name}", counts, (), datasets)
-    if not counts:
-        raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
-    choose = _grid(f"choose of {name}", values.get("choose", {}))
-    for dataset, tried in itertools.product(counts, _product(choose)):
-        _check_setting(method, dataset, preset, changes | dict(zip(choose, tried, strict=True)))
-    paper = _by_dataset(_mapping("paper", values.get("paper", {})))
-    _check_keys(f"paper of {name}", paper, (), datasets)
-    return Row(
-        name,
-        method,
-        str(values.get("label", name)),
-        preset,
-        changes,
-        {dataset: _count(f"seeds of {name}", count) for dataset, count in counts.items()},
-        {dataset: _figure(figure) for dataset, figure in paper.items()},
-        choose,
-    )
-
-
-def _claim(value: Any, names: list[str]) -> Claim:
-    values = _mapping("a claim", value)
-    _check_keys("a claim", values, ("claim", "better", "than"))
-    for side in ("better", "than"):
-        if values[side] not in names:
-            raise ConfigError(
-                f"claim {values['claim']!r} is about {values[side]!r}, which is no row"
-                f"{suggestion(str(values[side]), names)}"
-            )
-    return Claim(str(values["claim"]), values["better"], values["than"])
-
-
-def _search(value: Any, whole: dict[str, Any], datasets: tuple[str, ...]) -> Search:
-    values = _mapping("search", value)
-    _check_keys("search", values, ("method", "stages"))
-    changes = _changes(whole)
-    method = _word("method", values["method"])
-    preset = _preset(whole.get("preset"))
-    stages: list[dict[str, tuple[Any, ...]]] = []
-    for stage in _list("stages", values["stages"]):
-        stages.append(_grid("a stage", stage))
-        if not stages[-1]:
-            raise ConfigError("a stage varies nothing; give it a key and values to try")
-    if not stages:
-        raise ConfigError("stages is []; expected at least one stage")
-    for tried in itertools.product(*(_product(stage) for stage in stages)):
-        whole_setting = dict(changes)
-        for stage, chosen in zip(stages, tried, strict=True):
-            whole_setting |= dict(zip(stage, chosen, strict=True))
-            for dataset in datasets:
-                _check_setting(method, dataset, preset, whole_setting)
-    return Search(
-        method,
-        preset,
-        changes,
-        _count("seeds", whole["seeds"]),
-        tuple(stages),
-    )
-
-
-def _grid(where: str, value: Any) -> dict[str, tuple[Any, ...]]:
-    """Return keys and the values to try of each."""
-    grid = {_word("a key", k): tuple(_list(k, v)) for k, v in _mapping(where, value).items()}
-    for key, tried in grid.items():
-        if not tried:
-            raise ConfigError(f"{key} is []; expected values to try")
-    return grid
-
-
-def _product(grid: Mapping[str, tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    return itertools.product(*grid.values())
-
-
-def _check_setting(
-    method: str, dataset: str, preset: str | None, changes: Mapping[str, Any]
-) -> None:
-    """Make the method, so that an invalid setting is an error before anything is run."""
-    make_method(method, Reference.parse(dataset).catalogue_name or "", preset, changes)
-
-
-def _reference(value: Any) -> str:
-    return str(Reference.parse(_word("a dataset", value)))
-
-
-def _by_dataset(values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {_reference(dataset): value for dataset, value in values.items()}
-
-
-def _check_keys(
-    where: str, values: dict[str, Any], required: Iterable[str], optional: Iterable[str] = ()
-) -> None:
-    known = [*required, *optional]
-    for key in values:
-        if key not in known:
-            raise ConfigError(f"unknown key {key!r} in {where}{suggestion(str(key), known)}")
-    for key in required:
-        if key not in values:
-            raise ConfigError(f"{where} lacks {key!r}")
-
-
-def _mapping(where: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where} is {value!r}; expected keys and values")
-    return dict(value)
-
-
-def _list(where: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ConfigError(f"{where} is {value!r}; expected a list")
-    return value
-
-
-def _words(where: str, value: Any) -> list[str]:
-    words = _list(where, value)
-    if not words or len(set(map(str, words))) < len(words):
-        raise ConfigError(f"{where} is {value!r}; expected names, each once")
-    return [str(word) for word in words]
-
-
-def _word(where: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"{where} is {value!r}; expected a word")
-    return value
-
-
-def _preset(value: Any) -> str | None:
-    return None if value is None else _word("preset", value)
-
-
-def _changes(values: dict[str, Any]) -> dict[str, Any]:
-    changes = _mapping("set", values.get("set", {}))
-    return {_word("a key of set", key): value for key, value in changes.items()}
-
-
-def _count(where: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{where} is {value!r}; expected a whole number of at least 1")
-    return value
-
-
-def _figure(value: Any) -> Figure:
-    parts = value if isinstance(value, list) else [value]
-    if len(parts) not in (1, 2) or not all(_is_number(part) for part in parts):
-        raise ConfigError(f"a published figure is {value!r}; expected a mean, or [mean, deviation]")
-    return float(parts[0]), float(parts[1]) if len(parts) == 2 else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def _chosen(kind: str, asked: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dropnode.experiments import measures
+from dropnode.experiments.references import Reference
 from dropnode.experiments.results import (
     ClaimResult,
     Comparison,
@@ -23,7 +24,6 @@ from dropnode.experiments.results import (
     StageRow,
     Verdict,
 )
-from dropnode.experiments.references import Reference
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.statistics import Difference, Summary, compare, holm, summarise

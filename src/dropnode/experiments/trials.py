@@ -169,7 +169,7 @@ def plan_with_choice(
 ) -> tuple[Trial, Choice]:
     """Return the trial of a request, and its method, ready to train on a device."""
     reference, split = Reference.parse(dataset), data.splits[dataset, split_seed]
-    choice = make_method(method, reference.catalogue_name or "", preset, changes, device)
+    choice = make_method(method, reference.catalogue_name, preset, changes, device)
     trial = Trial(
         dataset=dataset,
         dataset_sha256=data.fingerprints[reference.source],

@@ -1,0 +1,233 @@
+"""Spec files: an experiment as YAML, read strictly.
+
+An unknown key, dataset, method or setting is an error, before anything is run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dropnode.errors import ConfigError
+from dropnode.experiments.measures import check_measures
+from dropnode.experiments.references import Reference
+from dropnode.experiments.spec import Claim, Figure, Row, Search, Spec, combinations
+from dropnode.methods.table import make_method
+from dropnode.settings import check_keys, count, read_record, read_value, read_yaml, suggestion
+
+
+def spec_names() -> list[str]:
+    """Return the names of the specs that come with the package."""
+    folder = resources.files("dropnode.experiments") / "specs"
+    return sorted(Path(file.name).stem for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def load_spec(name: str) -> Spec:
+    """Read a spec that comes with the package, by its name, or a file that ends in .yaml.
+
+    Examples
+    --------
+    >>> load_spec("table1-grand").rows[0].paper["cora"]
+    (85.4, 0.4)
+    """
+    if name.endswith((".yaml", ".yml")):
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name} cannot be read ({error}); expected a spec file") from error
+        return parse_spec(Path(name).stem, text)
+    if name not in spec_names():
+        raise ConfigError(
+            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or a file of your own "
+            "that ends in .yaml"
+        )
+    file = resources.files("dropnode.experiments") / "specs" / f"{name}.yaml"
+    return parse_spec(name, file.read_text(encoding="utf-8"))
+
+
+def parse_spec(name: str, text: str) -> Spec:
+    """Check the text of a spec and return the experiment that it describes."""
+    try:
+        return _spec(name, read_record(_SpecRecord, read_yaml(text), "spec"), text)
+    except ConfigError as error:
+        raise ConfigError(f"spec {name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class _RowRecord:
+    """A row as the file has it."""
+
+    method: str
+    name: str | None = None
+    label: str | None = None
+    preset: str | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int | Mapping[str, int] | None = None
+    paper: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _SearchRecord:
+    """A search as the file has it."""
+
+    method: str
+    stages: tuple[Mapping[str, tuple[Any, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _SpecRecord:
+    """The keys of a spec file."""
+
+    title: str
+    datasets: tuple[str, ...]
+    seeds: int | Mapping[str, int]
+    description: str | None = None
+    preset: str | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    splits: int = count(default=1)
+    measures: tuple[str, ...] = ()
+    rows: tuple[_RowRecord, ...] | None = None
+    include: str | None = None
+    reference: str | None = None
+    claims: tuple[Claim, ...] = ()
+    search: _SearchRecord | None = None
+
+
+def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
+    if (record.rows is None) == (record.search is None):
+        raise ConfigError("expected either rows to compare or a search, and not both")
+    for key in ("reference", "claims", "include"):
+        if record.search is not None and getattr(record, key):
+            raise ConfigError(f"{key} of a search; only rows are compared")
+    datasets = tuple(map(_reference, _distinct("datasets", record.datasets)))
+    rows = tuple(_row(row, record, datasets) for row in record.rows or ())
+    claims = record.claims
+    if record.include is not None:
+        included = _included(record.include, datasets)
+        rows, claims = rows + included.rows, claims + included.claims
+    names = [row.name for row in rows]
+    for row in names:
+        if names.count(row) > 1:
+            raise ConfigError(f"two rows are called {row!r}; rename one of them")
+    if record.reference is not None and record.reference not in names:
+        raise ConfigError(
+            f"reference {record.reference!r} is no row{suggestion(record.reference, names)}"
+        )
+    for claim in claims:
+        for side in (claim.better, claim.than):
+            if side not in names:
+                raise ConfigError(
+                    f"claim {claim.claim!r} is about {side!r}, which is no row"
+                    f"{suggestion(side, names)}"
+                )
+    return Spec(
+        name,
+        record.title,
+        (record.description or "").strip(),
+        datasets,
+        record.splits,
+        rows,
+        record.reference,
+        claims,
+        None if record.search is None else _search(record.search, record, datasets),
+        text,
+        check_measures(record.measures),
+    )
+
+
+def _included(name: str, datasets: tuple[str, ...]) -> Spec:
+    """Return the spec of the package whose rows and claims follow the spec's own."""
+    included = load_spec(name)
+    if included.search or included.datasets != datasets:
+        raise ConfigError(
+            f"include of {name!r}, which is about {', '.join(included.datasets)}; expected rows "
+            f"about {', '.join(datasets)}"
+        )
+    return included
+
+
+def _row(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Row:
+    name = record.method if record.name is None else record.name
+    preset = whole.preset if record.preset is None else record.preset
+    changes = {**whole.set, **record.set}
+    seeds = whole.seeds if record.seeds is None else record.seeds
+    counts = _by_dataset(seeds) if isinstance(seeds, Mapping) else dict.fromkeys(datasets, seeds)
+    check_keys(counts, (), datasets, f"seeds of {name}")
+    if not counts:
+        raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
+    _check_grid(record.choose)
+    for dataset, tried in itertools.product(counts, combinations(record.choose)):
+        _check_setting(record.method, dataset, preset, {**changes, **tried})
+    paper = _by_dataset(record.paper)
+    check_keys(paper, (), datasets, f"paper of {name}")
+    return Row(
+        name,
+        record.method,
+        name if record.label is None else record.label,
+        preset,
+        changes,
+        {dataset: _seeds(f"seeds of {name}", number) for dataset, number in counts.items()},
+        {dataset: _figure(figure) for dataset, figure in paper.items()},
+        record.choose,
+    )
+
+
+def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Search:
+    for stage in record.stages:
+        if not stage:
+            raise ConfigError("a stage varies nothing; give it a key and values to try")
+        _check_grid(stage)
+    for tried in itertools.product(*map(combinations, record.stages)):
+        setting = dict(whole.set)
+        for chosen in tried:
+            setting |= chosen
+            for dataset in datasets:
+                _check_setting(record.method, dataset, whole.preset, setting)
+    seeds = _seeds("seeds", whole.seeds)
+    return Search(record.method, whole.preset, whole.set, seeds, record.stages)
+
+
+def _check_grid(grid: Mapping[str, tuple[Any, ...]]) -> None:
+    for key, tried in grid.items():
+        if not tried:
+            raise ConfigError(f"{key} is []; expected values to try")
+
+
+def _check_setting(
+    method: str, dataset: str, preset: str | None, changes: Mapping[str, Any]
+) -> None:
+    """Make the method, so that an invalid setting is an error before anything is run."""
+    make_method(method, Reference.parse(dataset).catalogue_name, preset, changes)
+
+
+def _reference(text: str) -> str:
+    return str(Reference.parse(text))
+
+
+def _by_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {_reference(dataset): value for dataset, value in values.items()}
+
+
+def _distinct(where: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    if not words or len(set(words)) < len(words):
+        raise ConfigError(f"{where} is {list(words)!r}; expected names, each once")
+    return words
+
+
+def _seeds(where: str, value: Any) -> int:
+    number: int = read_value(int, value, where, count())
+    return number
+
+
+def _figure(value: float | tuple[float, ...]) -> Figure:
+    parts = value if isinstance(value, tuple) else (value,)
+    if len(parts) not in (1, 2):
+        raise ConfigError(
+            f"a published figure is {list(parts)!r}; expected a mean, or [mean, deviation]"
+        )
+    return parts[0], parts[1] if len(parts) == 2 else None
