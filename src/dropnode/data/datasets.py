@@ -26,10 +26,10 @@ READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {
     "npz": npz.read,
     "aminer": aminer.read,
 }
-"""How the files of each format become a graph."""
+"""The reader of each format."""
 
 GENERATORS: Mapping[str, Callable[..., Graph]] = {"digits": digits.make, "sbm": sbm.make}
-"""How the datasets without files are made."""
+"""The generator of each dataset without files."""
 
 OWN_SPLIT = PerClass(train=20, val=30)
 """The split of a file that comes without one; also that of most datasets of the catalogue."""
@@ -107,8 +107,8 @@ def dataset_names() -> tuple[str, ...]:
 def describe(name: str) -> dict[str, Any]:
     """Return the catalogue entry of a dataset and where it is now, as plain JSON values.
 
-    ``available`` is ``cached``, ``mirror``, ``embedded``, ``download`` or ``by hand``; the first
-    two come with ``location``, a folder.
+    ``available`` is ``cached``, ``mirror``, ``embedded``, ``download`` or ``by hand``; for the
+    first two, ``location`` is a folder.
     """
     entry = find(name)
     available, location = whereabouts(entry)
