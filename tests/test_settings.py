@@ -96,14 +96,14 @@ def test_a_record_is_read_to_its_depth() -> None:
             "here.layers[0].width = 0; expected a whole number of at least 1",
         ),
         ({"seeds": [1]}, "here.seeds = [1]; expected keys and values"),
-        ({"seeds": {"cora": "2"}}, "here.seeds.cora = '2'; expected a whole number"),
+        ({"seeds": {"cora": "2"}}, "here.seeds['cora'] = '2'; expected a whole number"),
         ({"seeds": {4: 2}}, "a key of here.seeds = 4; expected a word"),
         (
             {"split": "publik"},
             "here.split = 'publik'; expected the keys width, dropout or 'public'",
         ),
         ({"split": {"width": True}}, "here.split.width = True; expected a whole number"),
-        ({"limit": 2.5}, "here.limit = 2.5; expected a whole number or nothing"),
+        ({"limit": 2.5}, "here.limit = 2.5; expected a whole number"),
         ({"kind": "tiny"}, "here.kind = 'tiny'; expected one of small, large"),
         ({"shares": [0.5, 1.5]}, "here.shares = (0.5, 1.5); expected from 0 to 1"),
         ({"shares": [0.5, float("nan")]}, "here.shares[1] = nan; expected a number"),
@@ -143,7 +143,7 @@ def test_annotations_may_be_types_or_text(first: str, monkeypatch: pytest.Monkey
     assert made.Settings(3, np.int64(4)).identity() == {"hidden": 3, "order": 4}
     with pytest.raises(ConfigError, match="order = 0; expected a whole number of at least 1"):
         made.Settings(3, order=0)
-    with pytest.raises(ConfigError, match="order = 'x'; expected a whole number or nothing"):
+    with pytest.raises(ConfigError, match="order = 'x'; expected a whole number"):
         made.Settings(3, order="x")
     with pytest.raises(ConfigError, match="widths = 'x'; expected a list of whole numbers"):
         made.Settings(3, widths="x")

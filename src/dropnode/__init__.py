@@ -11,26 +11,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dropnode.data import load_dataset
+    from dropnode.data import load_dataset, save_graph
     from dropnode.errors import GraphError
     from dropnode.estimator import GrandClassifier
     from dropnode.graph import Graph, Split
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["GrandClassifier", "Graph", "GraphError", "Split", "load_dataset"]
+__all__ = ["GrandClassifier", "Graph", "GraphError", "Split", "load_dataset", "save_graph"]
 
 _HOMES = {
     "Graph": "dropnode.graph",
-    "GraphError": "dropnode.graph.checks",
+    "GraphError": "dropnode.errors",
     "GrandClassifier": "dropnode.estimator",
     "Split": "dropnode.graph",
     "load_dataset": "dropnode.data",
+    "save_graph": "dropnode.data",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `dropnode --help` should not wait for torch."""
+    """Import a public name when it is first used, so that ``dropnode --help`` is fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'dropnode' has no attribute {name!r}")
     from importlib import import_module

@@ -1,9 +1,9 @@
 """``Config``, the base class of every configuration, and the one strict reader of records.
 
 Unknown keys, missing keys, wrong types and values out of range are errors, in YAML, in JSON, in
-``--set`` and in Python alike; so is a key that a file gives twice. A setting that is silently
-ignored would be a wrong result. A configuration is a frozen dataclass whose fields say what they
-accept::
+``--set`` and in Python alike, and so is a key that a file gives twice. A setting that is silently
+ignored would lead to a wrong result. A configuration is a frozen dataclass whose fields say what
+they accept::
 
     @dataclass(frozen=True)
     class Settings(Config):

@@ -18,7 +18,7 @@ import torch
 import typer
 
 from dropnode import GrandClassifier, cli
-from dropnode.data import dataset_names
+from dropnode.data import dataset_names, load_dataset, save_graph
 from dropnode.errors import ConfigError, DataError, GraphError, WorkError
 from dropnode.experiments.spec_file import load_spec, spec_names
 from dropnode.methods.baselines import BASELINES
@@ -73,6 +73,23 @@ def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> Non
     assert set(promised) <= set(result)
     assert result["preset"] == "default"
     assert 0.5 < result["test_accuracy"] <= 1.0
+
+
+def test_a_graph_of_ones_own_is_trained_by_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "mine.npz")
+    save_graph(load_dataset("digits"), path)
+    code, printed, errors = dropnode("train", path, "--json", *QUICK, capsys=capsys)
+    assert code == 0, errors
+    own = json.loads(printed)
+    named = json.loads(dropnode("train", "digits", "--json", *QUICK, capsys=capsys)[1])
+    assert (own["dataset"], own["preset"]) == (path, "default")
+    for same in ("dataset_sha256", "split", "test_accuracy", "val_loss"):
+        assert own[same] == named[same]
+    code, _, errors = dropnode("train", str(tmp_path / "other.npz"), capsys=capsys)
+    assert code == 2
+    assert "other.npz is not a file" in one_line(errors)
 
 
 def test_same_seed_same_result(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,9 @@
-"""A dataset by name: obtained, read, checked against its catalogue entry, and split."""
+"""A dataset by name or by path: obtained, read, checked against its catalogue entry, and split."""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,10 +13,11 @@ import numpy as np
 
 from dropnode.data.catalogue import Entry, PerClass, catalogue, find
 from dropnode.data.generators import digits, sbm
+from dropnode.data.graph_file import has_split, is_path, read_graph
 from dropnode.data.readers import aminer, npz, planetoid
 from dropnode.data.sources import obtain, whereabouts
 from dropnode.data.splits import per_class_split
-from dropnode.errors import ConfigError, DataError
+from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
 
@@ -24,59 +26,77 @@ READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {
     "npz": npz.read,
     "aminer": aminer.read,
 }
-"""How the files of each format become a graph."""
+"""The reader of each format."""
 
 GENERATORS: Mapping[str, Callable[..., Graph]] = {"digits": digits.make, "sbm": sbm.make}
-"""How the datasets without files are made."""
+"""The generator of each dataset without files."""
+
+OWN_SPLIT = PerClass(train=20, val=30)
+"""The split of a file that comes without one; also that of most datasets of the catalogue."""
 
 
-def load_dataset(name: str, *, split_seed: int = 0, **options: Any) -> Graph:
-    """Load a dataset, fetching it if need be, with a split.
+def load_dataset(name: str | os.PathLike[str], *, split_seed: int = 0, **options: Any) -> Graph:
+    """Load a dataset with a split; a published one is fetched if it is not on this machine.
 
     Parameters
     ----------
-    name : str
-        One of :func:`dataset_names`.
+    name : str or path
+        One of :func:`dataset_names`, or the path of an ``npz`` file such as
+        :func:`~dropnode.data.save_graph` writes. A text that ends in ``.npz`` or contains a slash
+        is a path.
     split_seed : int
-        Draws the split of datasets that have no published one.
+        Seed of the split, for datasets that come without one. In a file of your own, 20 nodes per
+        class are drawn for training and 30 for validation.
     **options
         Parameters of a generated dataset, such as ``nodes=5000`` for ``sbm``.
 
     Returns
     -------
     Graph
-        Raw features, and a split.
+        With raw features and a split.
 
     Raises
     ------
     ConfigError
-        If there is no such dataset or option.
+        If there is no such dataset, file or option.
     DataError
         If the files cannot be obtained, or are not what they should be.
+    GraphError
+        If a file of your own makes no graph, or has neither a split nor enough labels to draw one.
 
     Examples
     --------
     >>> load_dataset("sbm", nodes=300, classes=3).num_edges
     1500
     """
-    entry = find(name)
+    if is_path(name):
+        if options:
+            raise ConfigError(f"{name} is a file and has no option {next(iter(options))!r}")
+        graph = read_graph(name)
+        return graph.with_split(draw_split(name, graph, split_seed))
+    entry = find(str(name))
     _check_options(entry, options)
     if entry.format in GENERATORS:
         graph = GENERATORS[entry.format](**options)
     else:
         graph = READERS[entry.format](entry, obtain(entry))
     check_sizes(entry, graph)
-    return replace(graph, split=draw_split(name, graph, split_seed), catalogue_name=name)
+    # From here on, and only from here, a graph is one of the catalogue's.
+    return replace(
+        graph, split=draw_split(entry.name, graph, split_seed), catalogue_name=entry.name
+    )
 
 
-def draw_split(name: str, graph: Graph, seed: int) -> Split:
-    """Return the split that :func:`load_dataset` gives a dataset's graph with this split seed.
+def draw_split(name: str | os.PathLike[str], graph: Graph, seed: int) -> Split:
+    """Return the split that :func:`load_dataset` gives the graph of a dataset with this seed.
 
-    That is the published one where there is one, whatever the seed.
+    A split that comes with the dataset is returned whatever the seed.
     """
-    entry = find(name)
-    if isinstance(entry.split, PerClass):
-        return per_class_split(graph.labels, entry.split.train, entry.split.val, seed)
+    if is_path(name):
+        if not has_split(name):
+            return _split_of_file(name, graph, seed)
+    elif isinstance(rule := find(str(name)).split, PerClass):
+        return per_class_split(graph.labels, rule.train, rule.val, seed)
     assert graph.split is not None
     return graph.split
 
@@ -87,10 +107,10 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Return what the catalogue says of a dataset and where it is now, as plain JSON values.
+    """Return the catalogue entry of a dataset and where it is now, as plain JSON values.
 
-    ``available`` is ``cached``, ``mirror``, ``embedded``, ``download`` or ``by hand``; the first
-    two come with ``location``, a folder.
+    ``available`` is ``cached``, ``mirror``, ``embedded``, ``download`` or ``by hand``; for the
+    first two, ``location`` is a folder.
     """
     entry = find(name)
     available, location = whereabouts(entry)
@@ -114,7 +134,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def fetch(name: str) -> dict[str, Any]:
-    """Make sure that the files of a dataset are here and sound, and describe it."""
+    """Fetch and verify the files of a dataset, and describe it."""
     entry = find(name)
     if entry.files:
         obtain(entry)
@@ -122,7 +142,7 @@ def fetch(name: str) -> dict[str, Any]:
 
 
 def check_sizes(entry: Entry, graph: Graph) -> None:
-    """Raise :class:`DataError` if a graph is not of the sizes that its entry expects."""
+    """Raise :class:`DataError` unless a graph has the sizes that its entry expects."""
     for size, expected in asdict(entry.expected).items():
         actual = getattr(graph, f"num_{size}")
         if expected is not None and actual != expected:
@@ -140,6 +160,24 @@ def check_sizes(entry: Entry, graph: Graph) -> None:
                     f"dataset {entry.name!r} has {actual:,} nodes of class {class_name!r}, "
                     f"expected {expected:,}; its files are not the published ones"
                 )
+
+
+def _split_of_file(path: str | os.PathLike[str], graph: Graph, seed: int) -> Split:
+    needed = OWN_SPLIT.train + OWN_SPLIT.val
+    sizes = np.bincount(graph.labels[graph.labels != UNKNOWN], minlength=graph.num_classes)
+    small = np.flatnonzero(sizes < needed)
+    if len(small) or not len(sizes):
+        found = (
+            f"class {graph.class_names[small[0]]!r} has {sizes[small[0]]:,}"
+            if len(small)
+            else "no node has one"
+        )
+        raise GraphError(
+            f"{path} has no split, and drawing one takes {needed} labelled nodes per class "
+            f"({OWN_SPLIT.train} to train, {OWN_SPLIT.val} to validate), but {found}; save the "
+            "graph with a split of your own: save_graph(graph.with_split(Split(...)), path)"
+        )
+    return per_class_split(graph.labels, OWN_SPLIT.train, OWN_SPLIT.val, seed)
 
 
 def _options(entry: Entry) -> dict[str, Any]:

@@ -1,8 +1,13 @@
-"""One file from a URL: verified, resumable, and never half there.
+"""Download of one file from a URL: verified, resumable, and never half there.
 
 Each download writes to a name of its own, so that processes fetching the same file cannot disturb
-one another. What an interrupted download leaves behind is taken over by the next one with a rename,
-which only one process can win. The checksum alone decides whether the result becomes the file.
+one another. The next download continues what an interrupted one left behind: it takes the piece
+over by a rename, which only one process can win. The checksum alone decides whether the result
+becomes the file.
+
+The library pooch verifies and writes atomically as well, but it starts an interrupted download from
+the beginning and removes the piece that arrived. Over a bad connection a large file would never be
+finished, so this module stays.
 """
 
 from __future__ import annotations
@@ -30,25 +35,25 @@ from rich.progress import (
 from dropnode.errors import DataError
 
 TIMEOUT = 30.0
-"""Seconds without a byte, connecting or reading, after which a download gives up."""
+"""Seconds without a byte, while connecting or reading, after which a download gives up."""
 
 ABANDONED = 600.0
-"""Seconds after which an unfinished file belongs to nobody: a live download writes or gives up."""
+"""Seconds without a write after which an unfinished file has no writer any more."""
 
 CHUNK = 1 << 18
 
 
 def download(url: str, target: Path, sha256: str | None) -> None:
-    """Fetch ``url`` into ``target``.
+    """Download ``url`` to the file ``target``.
 
     Parameters
     ----------
     url : str
-        Where the file is.
+        The address of the file.
     target : Path
-        Where it goes, in an existing folder. It appears only when complete and verified.
+        A file in an existing folder. It appears only when complete and verified.
     sha256 : str or None
-        What it must be; None where no checksum is known.
+        The checksum; None if it is not known.
 
     Raises
     ------
@@ -61,7 +66,7 @@ def download(url: str, target: Path, sha256: str | None) -> None:
     try:
         _transfer(url, partial)
         if resumed and not _matches(partial, sha256):
-            # The piece taken over was not of this file.
+            # The piece that was taken over belonged to another file.
             partial.unlink()
             _transfer(url, partial)
         if not _matches(partial, sha256):
@@ -93,7 +98,7 @@ def _left_over(target: Path) -> Path:
 
 
 def _unclaimed(target: Path) -> Iterator[Path]:
-    """Yield unfinished files that nobody is writing: released ones, and those of the killed."""
+    """Yield unfinished files without a writer: released ones, and those of killed processes."""
     for path in target.parent.glob(f"{target.name}.*part"):
         try:
             idle = time.time() - path.stat().st_mtime
@@ -114,7 +119,7 @@ def _adopt(target: Path, partial: Path) -> bool:
 
 
 def _transfer(url: str, partial: Path) -> None:
-    """Fetch ``url`` into ``partial``, going on from what it holds if the server can."""
+    """Fetch ``url`` into ``partial``; continue what it holds if the server supports that."""
     have = partial.stat().st_size if partial.exists() else 0
     with _open(url, have) as response, _progress() as progress:
         span = response.headers.get("Content-Range", "")
@@ -132,7 +137,7 @@ def _transfer(url: str, partial: Path) -> None:
                 progress.update(task, completed=received)
             file.flush()
             os.fsync(file.fileno())
-    # The standard library takes a connection cut short for the end of the file.
+    # The standard library mistakes a connection that was cut for the end of the file.
     if total is not None and received < total:
         raise ConnectionError(f"the connection closed after {received:,} of {total:,} bytes")
 

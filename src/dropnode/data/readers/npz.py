@@ -1,16 +1,19 @@
 """Reader of the ``npz`` files of the GNN benchmark by Shchur et al.
 
-Each holds an adjacency matrix and bags of words in compressed rows, and a label a node. As in that
-benchmark and in the GRAND paper, edges lose direction and weight, self-loops go, and the largest
-connected component remains.
+Each holds an adjacency matrix and bags of words in compressed rows, and one label per node. As in
+that benchmark and in the GRAND paper, edges lose their direction and weight, self-loops are
+removed, and only the largest connected component is kept.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +28,7 @@ def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
     """Read the one ``npz`` file of ``entry``; ``ids`` of the graph are row numbers in the file."""
     (path,) = files.values()
     arrays = load_npz(path)
-    adjacency, loops = undirected(_sparse(arrays, "adj", path))
+    adjacency, loops = undirected(csr(arrays, "adj", path))
     labels = arrays["labels"].astype(np.int64)
     keep = largest_component(adjacency)
     notes = [f"self-loops of the published graph left out: {loops:,}"] if loops else []
@@ -44,7 +47,7 @@ def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
     names = arrays.get("class_names", np.arange(labels.max() + 1))
     graph = Graph.from_scipy(
         adjacency[keep][:, keep],
-        _sparse(arrays, "attr", path)[keep],
+        csr(arrays, "attr", path)[keep],
         codes,
         ids=keep,
         class_names=[str(names[code]) for code in present],
@@ -53,33 +56,76 @@ def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
     return replace(graph, notes=tuple(notes))
 
 
-def load_npz(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an ``npz`` file; object arrays pass through the restricted unpickler.
+def load_npz(path: Path, *, objects: bool = True) -> dict[str, np.ndarray]:
+    """Return the arrays of an ``npz`` file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    objects : bool
+        Whether arrays of objects are accepted, through the restricted unpickler.
 
     Raises
     ------
     DataError
-        If the file is damaged, or an object array asks for anything but plain data.
+        If the file is damaged, is larger than this machine's memory, or has an array of objects
+        that is not accepted.
     """
     arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
+            _check_memory(path, sum(member.file_size for member in archive.infolist()))
+            for member in archive.infolist():
                 with archive.open(member) as file:
-                    version = np.lib.format.read_magic(file)
-                    header = _HEADERS[version]
-                    _, _, dtype = header(file)
-                    if dtype.hasobject:
-                        value = unpickle(file, f"{path.name}:{member}")
-                    else:
-                        file.seek(0)
-                        value = np.lib.format.read_array(file, allow_pickle=False)
-                if not isinstance(value, np.ndarray):
-                    raise DataError(f"{path.name}:{member} holds no array; fetch the file again")
-                arrays[member.removesuffix(".npy")] = value
+                    value = _read_member(file, member, f"{path.name}:{member.filename}", objects)
+                arrays[member.filename.removesuffix(".npy")] = value
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a readable npz file ({error}); fetch it again") from error
     return arrays
+
+
+def member_names(path: Path) -> set[str]:
+    """Return the names of the arrays in an ``npz`` file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a readable npz file ({error}); fetch it again") from error
+
+
+def _check_memory(path: Path, size: int) -> None:
+    """Refuse an archive that claims more bytes than this machine has memory."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return  # A system that does not tell.
+    if size > memory:
+        raise DataError(
+            f"{path} holds {size:,} bytes of arrays, and this machine has {memory:,} bytes of "
+            "memory; use a smaller graph or a larger machine"
+        )
+
+
+def _read_member(file: IO[bytes], member: zipfile.ZipInfo, name: str, objects: bool) -> np.ndarray:
+    shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+    if dtype.hasobject:
+        if not objects:
+            raise DataError(
+                f"{name} holds Python objects, which are read from published datasets only; save "
+                "numbers or text, such as numpy.array(names, dtype=str)"
+            )
+        value = unpickle(file, name)
+        if not isinstance(value, np.ndarray):
+            raise DataError(f"{name} holds no array; fetch the file again")
+        return value
+    # Compared before anything is allocated: a forged header could ask for any amount of memory.
+    claimed, present = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+    if claimed != present:
+        raise ValueError(f"{name} claims {claimed:,} bytes and holds {present:,}")
+    file.seek(0)
+    array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    return array
 
 
 _HEADERS = {
@@ -89,19 +135,21 @@ _HEADERS = {
 
 
 def largest_component(adjacency: sp.csr_array) -> np.ndarray:
-    """Return the nodes of the largest connected component, in order; the first of equals."""
+    """Return the nodes of the largest connected component in order; of equals, the first."""
     _, component = sp.csgraph.connected_components(adjacency, directed=False)
     return np.flatnonzero(component == np.bincount(component).argmax())
 
 
-def _sparse(arrays: Mapping[str, np.ndarray], prefix: str, path: Path) -> sp.csr_array:
+def csr(arrays: Mapping[str, np.ndarray], prefix: str, path: Path) -> sp.csr_array:
+    """Return the matrix whose compressed rows the arrays ``{prefix}_*`` hold, checked."""
     try:
         data, indices, indptr, shape = (
             arrays[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape")
         )
         matrix = sp.csr_array((data, indices, indptr), shape=tuple(shape))
+        # SciPy trusts its pointers; forged ones would reach into foreign memory.
         matrix.check_format(full_check=True)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{path} holds no sound {prefix}_* matrix ({error})") from error
     return matrix
 

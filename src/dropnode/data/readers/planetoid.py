@@ -1,8 +1,8 @@
 """Reader of the Planetoid files: Cora, Citeseer and Pubmed with their public split.
 
 The files of a dataset hold the nodes in two parts. ``allx`` and ``ally`` are the features and
-one-hot labels of the first nodes in order; ``tx`` and ``ty`` those of the test nodes, in the order
-in which ``test.index`` names them. ``graph`` lists the neighbours of every node.
+one-hot labels of the first nodes; ``tx`` and ``ty`` are those of the test nodes, in the order of
+``test.index``. ``graph`` lists the neighbours of every node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dropnode.graph import Graph
 
 
 def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
-    """Read Planetoid files, or Cora as LINQS published it if that is what ``files`` are."""
+    """Read Planetoid files, or Cora as LINQS published it, whichever ``files`` are."""
     if "cora.content" in files:
         return _read_linqs(entry, files["cora.content"], files["cora.cites"])
     parts = {name.removeprefix(f"ind.{entry.name}."): path for name, path in files.items()}
@@ -34,8 +34,8 @@ def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
     num_known = rows["allx"].shape[0]
     num_nodes = max(num_known, int(test.max()) + 1)
 
-    # Citeseer's test nodes have gaps: nodes of which only edges were published. Other readers give
-    # them the first class; no label is what they have.
+    # Citeseer's test nodes have gaps: nodes of which only edges were published. They have no label;
+    # other readers give them the first class.
     position = np.concatenate([np.arange(num_known), test])
     place = sp.csr_array(
         (np.ones(len(position), np.float32), (position, np.arange(len(position)))),
@@ -51,7 +51,7 @@ def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
 
 
 def _read_linqs(entry: Entry, content: Path, cites: Path) -> Graph:
-    """Read ``cora.content`` and ``cora.cites``, in the node order of the Planetoid files."""
+    """Read ``cora.content`` and ``cora.cites``; nodes get the order of the Planetoid files."""
     order = json.loads(
         resources.files("dropnode.data.readers").joinpath("cora_ids.json").read_text()
     )

@@ -1,8 +1,8 @@
-"""Reading published pickles without trusting them.
+"""A restricted unpickler, for published pickles that cannot be trusted.
 
 The Planetoid files are Python 2 pickles, and some ``npz`` files hold pickled object arrays. A
-pickle is a program: it names callables and calls them. This unpickler knows the handful of names
-that those files need and refuses every other one before it is looked up, so nothing foreign runs.
+pickle is a program: it names callables and calls them. This unpickler knows the few names that
+those files need and refuses every other one before it is looked up, so no foreign code runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# What an array's own pickle calls first; asked of an array because its module has moved over time.
+# The function that an array's pickle calls first; taken from an array, as its module has moved.
 _reconstruct = np.empty(0).__reduce__()[0]
 
 ALLOWED: dict[tuple[str, str], Any] = {
@@ -39,10 +39,10 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "defaultdict"): collections.defaultdict,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
-    # How Python 3 writes bytes in a protocol that has only text.
+    # Python 3 writes bytes this way in protocols that have text only.
     ("_codecs", "encode"): _latin1,
 }
-"""Every name a pickle may use, under today's and former module paths, and what it stands for."""
+"""The objects that a pickle may use, by module and name, under today's and former paths."""
 
 
 def load_pickle(path: Path) -> Any:
@@ -58,23 +58,23 @@ def load_pickle(path: Path) -> Any:
 
 
 def unpickle(file: IO[bytes], name: str) -> Any:
-    """Return the object pickled in an open file; ``name`` stands for it in errors."""
+    """Return the object pickled in an open file, which errors call ``name``."""
     try:
         return _Unpickler(file, name).load()
     except DataError:
         raise
     except Exception as error:
-        # Damaged pickles fail in as many ways as there are opcodes; all mean the same to a user.
+        # A damaged pickle can fail in any way; all of them mean the same to a user.
         raise DataError(
             f"{name} is not a readable pickle ({type(error).__name__}: {error}); fetch it again"
         ) from error
 
 
 def to_csr(value: Any, name: str) -> sp.csr_array:
-    """Return an unpickled sparse matrix as a ``csr_array`` whose indices are known to fit.
+    """Return an unpickled sparse matrix as a ``csr_array`` whose indices have been checked.
 
-    Unpickling restores the arrays of a matrix as they are written; compiled code would follow an
-    index that points outside of them.
+    Unpickling restores the arrays of a matrix as they are written, and compiled code would follow
+    an index that points outside of them.
     """
     try:
         if isinstance(value, sp.coo_matrix):
@@ -98,6 +98,6 @@ class _Unpickler(pickle.Unpickler):
             return ALLOWED[module, name]
         except KeyError:
             raise DataError(
-                f"{self._name} asks for {module}.{name}, which no dataset needs and which is "
-                "refused: the file is not what it claims to be. Nothing in it was run; delete it"
+                f"{self._name} asks for {module}.{name}, which no dataset needs: the file is not "
+                "what it claims to be. Nothing in it was run; delete it"
             ) from None
