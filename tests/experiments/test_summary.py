@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dropnode.experiments import measures, writers
+from dropnode.experiments.measures import Measure
 from dropnode.experiments.results import (
     DatasetFacts,
     Machine,
@@ -649,3 +651,68 @@ def test_a_label_of_two_lines_stays_one_line_of_a_table() -> None:
     for write in (as_markdown, as_latex):
         one, two = write(named("GRAND, tuned")), write(named("GRAND,\ntuned\n"))
         assert len(two.splitlines()) == len(one.splitlines()), write.__name__
+
+
+@pytest.fixture
+def further(monkeypatch: pytest.MonkeyPatch) -> Spec:
+    """A spec that asks for measures of every kind, two of them invented."""
+    invented = {
+        "gap": Measure("loss gap", "number", lambda training: None),
+        "ece": Measure("calibration error", "fraction", lambda training: None),
+    }
+    monkeypatch.setattr(measures, "MEASURES", {**measures.MEASURES, **invented})
+    return replace(parse_spec("mine", CLAIM), measures=("gap", "ece", "confusion"))
+
+
+@pytest.fixture
+def measured(further: Spec, data: Data, stored: Stored) -> Results:
+    """Two seeds with a gap and a calibration error, and one method that has neither."""
+    cell = stored.add("grand", [0.85, 0.86])
+    stored.add("grand-gcn", [0.75, 0.76])
+    for trial, gap, ece in zip(cell.trials, (0.0121, 0.0141), (0.05, None), strict=True):
+        stored.records[trial.id].metrics.update(gap=gap, ece=ece, confusion=[[1, 0], [0, 1]])
+    return summed_up(further, data, stored)
+
+
+def test_measures_of_a_spec_are_summarised_by_their_kind(measured: Results) -> None:
+    """Fractions in percent, numbers as they are, and matrices not at all."""
+    first, second = measured.as_json()["rows"]
+    assert set(first["measures"]) == {"gap", "ece"}
+    gap, ece = (first["measures"][name] for name in ("gap", "ece"))
+    assert (gap["mean"], gap["n"]) == (pytest.approx(0.0131), 2)
+    assert gap["std"] == pytest.approx(statistics.stdev([0.0121, 0.0141]))
+    assert gap["ci95"] == pytest.approx(12.706205 * gap["std"] / 2**0.5)
+    assert ece == {"mean": pytest.approx(5.0), "std": None, "ci95": None, "n": 1}
+    assert second["measures"]["gap"] == {"mean": None, "std": None, "ci95": None, "n": 0}
+    assert Results.from_json(json.loads(json.dumps(measured.as_json()))) == measured
+
+
+def test_every_file_has_the_measures_of_the_spec(measured: Results) -> None:
+    first, second = csv.DictReader(as_csv(measured).splitlines())
+    assert float(first["gap"]) == pytest.approx(0.0131)
+    assert (float(first["ece"]), first["ece_std"], second["gap"]) == (pytest.approx(5), "", "")
+    text = as_markdown(measured)
+    _, gap, ece, _ = tables(text)
+    assert "## loss gap\n" in text
+    assert "## calibration error (%)\n" in text
+    assert [line[1] for line in gap[2:]] == ["0.0131 ± 0.0014 (2)", "– (0)"]
+    assert [line[1] for line in ece[2:]] == ["5.00 (1)", "– (0)"]
+    lines = as_latex(measured).splitlines()
+    assert r"  loss gap & cora \\" in lines
+    assert r"  grand & $0.0131 \pm 0.0014$ \\" in lines
+    assert r"  calibration error (\%) & cora \\" in lines
+
+
+@pytest.mark.parametrize(
+    ("mean", "shown"),
+    [
+        (412.4, "412 ± 0"),
+        (4.1249, "4.12 ± 0.04"),
+        (0.41249, "0.412 ± 0.040"),
+        (-0.0041249, "-0.00412 ± 0.04000"),
+        (4e-9, "0.000000 ± 0.040000"),
+        (0.0, "0.00 ± 0.04"),
+    ],
+)
+def test_a_number_has_three_digits(mean: float, shown: str) -> None:
+    assert writers.measured(Summary(mean, 0.04, 0.1, 5), "val_loss") == shown

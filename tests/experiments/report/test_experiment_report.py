@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.image import imread
 from report_folder import (
     CLASSES,
@@ -27,10 +29,14 @@ from report_folder import (
 from report_page import Page
 
 from dropnode.errors import ConfigError
+from dropnode.experiments import measures
+from dropnode.experiments.measures import Measure
 from dropnode.experiments.report import write_report
+from dropnode.experiments.report.drawing import relative_path
 from dropnode.experiments.report.evidence import POINTS, curve_of
 from dropnode.experiments.results import Results
 from dropnode.experiments.store import Store
+from dropnode.experiments.trials import Trial
 
 FAILED, ABSENT = ("grand-gat", "citeseer"), ("grand-gat", "pubmed")
 BARE, FAR = ("grand-dropout", "cora"), ("grand-no-cr", "cora")
@@ -397,3 +403,106 @@ def test_a_curve_goes_on_from_phase_to_phase_and_through_the_kept_epoch(best: in
     assert curve.epoch[[0, -1]].tolist() == [1, 650]
     assert curve.loss[curve.epoch == best].tolist() == [losses[best - 1]]
     assert len(curve.epoch) <= POINTS + 1
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two methods with a number, a fraction, a matrix, counts of confidence and a curve."""
+    invented = {
+        "gap": Measure("loss gap", "number", lambda training: None),
+        "coverage": Measure("coverage", "fraction", lambda training: None),
+        "before": Measure("confusion before training", "matrix", lambda training: None),
+        "scaled": Measure("reliability after scaling", "reliability", lambda training: None),
+        "depth": Measure("similarity by depth", "curve", lambda training: None),
+    }
+    monkeypatch.setattr(measures, "MEASURES", {**measures.MEASURES, **invented})
+
+    def further(trial: Trial) -> dict[str, Any]:
+        bins = {"count": [0, 10], "confidence": [0.0, 8.0], "correct": [0, 8 - trial.seed]}
+        values = {"gap": 0.01 * (trial.seed + 1), "coverage": 0.9, "scaled": bins}
+        matrix = np.diag([9] * 7) + 1
+        depth = [0.5, 0.25 * (trial.seed + 1), 0.125]
+        # One trial is without a curve, and one has a shorter one.
+        curve = {"depth": depth[: 3 - trial.seed]} if trial.seed < 2 else {}
+        return {**values, "before": matrix.tolist(), **curve}
+
+    spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=3)
+    asked = ("gap", "coverage", "before", "scaled", "depth")
+    write_folder(tmp_path, spec=replace(spec, measures=asked), further=further)
+    return write_report(tmp_path)
+
+
+def test_numbers_that_a_spec_asks_for_are_columns(measured: Path) -> None:
+    heads, first, second = Page(measured).tables["Results on cora"]
+    assert heads[7:] == ["loss gap", "coverage (%)", "seconds"]
+    assert first[7:9] == second[7:9] == ["0.0200 ± 0.0100", "90.00 ± 0.00"]
+
+
+def test_arrays_that_a_spec_asks_for_are_figures(measured: Path) -> None:
+    page = Page(measured)
+    matrix = page.figure("Confusion before training of GRAND on cora.")
+    assert matrix is not None
+    assert f"{CLASSES['cora'][0]} 62.5 %" in matrix
+    # Errors of 0, 10 and 20 %: 8, 7 and 6 of 10 nodes are right where 8 are expected.
+    scaled = (
+        "Reliability after scaling of GRAND on cora. Expected calibration error 10.00 ± 10.00 %."
+    )
+    assert page.figure(scaled) is not None
+    assert page.figure("Similarity by depth on cora, for GRAND, without CR.") is not None
+    assert "Similarity by depth: mean ± standard deviation over seeds." in page.text
+    assert "GRAND: 1 seed without a similarity by depth." in page.text
+    names = {path.stem for path in (measured.parent / "figures").glob("*.svg")}
+    assert {"cora-before", "cora-scaled", "cora-depth", "cora-confusion"} <= names
+
+
+def test_the_matrix_is_that_of_the_reference(tmp_path: Path) -> None:
+    """In a table of baselines the method of interest may come last."""
+    spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=3)
+    first, second = spec.rows
+    write_folder(tmp_path, spec=replace(spec, rows=(second, first)))
+    page = Page(write_report(tmp_path))
+    assert page.figure("Confusion matrix of GRAND on cora") is not None
+    assert page.figure("Confusion matrix of without CR") is None
+
+
+def points_of(path: str) -> list[tuple[float, float]]:
+    """Return the absolute end points of a path, whose letters may be capital or small."""
+    points, here, start = [], (0.0, 0.0), (0.0, 0.0)
+    size = {"M": 2, "L": 2, "Q": 4, "C": 6}
+    for letter, rest in re.findall(r"([a-zA-Z])([^a-zA-Z]*)", path):
+        numbers = [float(one) for one in re.findall(r"-?\d*\.?\d+", rest)]
+        if letter.upper() == "Z":
+            here = start
+            continue
+        count = size[letter.upper()]
+        for k in range(0, len(numbers), count):
+            x, y = numbers[k + count - 2 : k + count]
+            here = (here[0] + x, here[1] + y) if letter.islower() else (x, y)
+            points.append(here)
+        if letter.upper() == "M":
+            start = here
+    return points
+
+
+coordinates = st.floats(-500, 500, allow_nan=False)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("MLLLQCz"), st.lists(coordinates, min_size=6, max_size=6)),
+        max_size=30,
+    ),
+    st.sampled_from([1, 2]),
+)
+def test_a_relative_path_stays_within_rounding(
+    segments: list[tuple[str, list[float]]], decimals: int
+) -> None:
+    """Errors do not add up along a path, whatever it consists of."""
+    sizes = {"M": 2, "L": 2, "Q": 4, "C": 6, "z": 0}
+    path = "M 1.25 -2.5 " + " ".join(
+        f"{letter} {' '.join(f'{one:.6f}' for one in numbers[: sizes[letter]])}"
+        for letter, numbers in segments
+    )
+    short = relative_path(path, decimals)
+    assert np.allclose(points_of(short), points_of(path), rtol=0, atol=0.5001 * 10**-decimals)
+    assert len(short) <= len(path)

@@ -214,7 +214,7 @@ def draw_reliability(reliability: Reliability) -> Figure:
 
 def draw_measured_curves(rows: Sequence[Evidence], name: str, title: str) -> Figure:
     """Draw a measure that is a curve: the mean and standard deviation over seeds, per method."""
-    figure = Figure(figsize=(WIDTH, 3.2 + 0.1 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.0 + 0.1 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for place, evidence in enumerate(rows):
         values = evidence.drawn[name]
@@ -228,7 +228,7 @@ def draw_measured_curves(rows: Sequence[Evidence], name: str, title: str) -> Fig
         steps, mean = np.arange(1, longest + 1), np.nanmean(padded, axis=0)
         colour = _LINES[place % len(_LINES)]
         style = ("-", "--", ":", "-.")[place // len(_LINES) % 4]
-        axes.plot(steps, mean, style, color=colour, linewidth=1.4, label=evidence.label)
+        axes.plot(steps, mean, style, color=colour, linewidth=1.4, label=_shortened(evidence.label))
         if len(values) > 1:
             # n - 1, except at steps that a single seed reached.
             seeds = np.isfinite(padded).sum(axis=0)
@@ -240,7 +240,7 @@ def draw_measured_curves(rows: Sequence[Evidence], name: str, title: str) -> Fig
     axes.set_ylabel(title)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid()
-    figure.legend(loc="outside upper left", ncols=3)
+    figure.legend(loc="outside upper left", ncols=2)
     return figure
 
 

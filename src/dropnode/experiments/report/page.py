@@ -319,14 +319,15 @@ def _chance(value: float | None) -> str:
     Examples
     --------
     >>> _chance(0.0312), _chance(1.23e-9), _chance(0.0)
-    ('0.031', '1.2 × 10⁻⁹', '< 10⁻³⁰⁰')
+    ('0.0312', '1.2 × 10⁻⁹', '< 10⁻³⁰⁰')
     """
     if value is None:
         return "–"
     if value == 0:
         return "< 10⁻³⁰⁰"
     if value >= 0.001:
-        return f"{value:.3f}"
+        # Three digits, so that 0.0496 does not look like the level that it is below.
+        return f"{value:.3g}"
     digits, power = f"{value:.1e}".split("e")
     return f"{digits} × 10{str(int(power)).translate(_SUPERSCRIPTS)}"
 
