@@ -22,7 +22,7 @@ experiments serve bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 
-METHODS = "base grand plus baselines table listing".split()
+METHODS = "tensors base grand plus baselines table listing".split()
 """The same inside ``methods``."""
 
 

@@ -41,6 +41,8 @@ NAME = TEXT.filter(bool)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 CONFIG = st.dictionaries(NAME, TEXT | NUMBER | st.booleans() | st.integers(-(2**60), 2**60))
 COUNT = st.integers(0, 2**60)
+FRACTION = st.floats(0.0, 1.0)
+POSITIVE = st.floats(0.0, allow_infinity=False)
 
 TRIAL = st.builds(
     Trial,
@@ -49,23 +51,27 @@ TRIAL = st.builds(
     split=NAME,
     split_seed=COUNT,
     method=NAME,
-    revision=COUNT,
+    revision=st.integers(1, 2**60),
     preset=NAME,
     config=CONFIG,
     seed=COUNT,
 )
 METRICS = st.fixed_dictionaries(
     {
-        "test_accuracy": st.none() | NUMBER,
-        "val_accuracy": st.none() | NUMBER,
-        "val_loss": st.none() | NUMBER,
+        "test_accuracy": st.none() | FRACTION,
+        "val_accuracy": st.none() | FRACTION,
+        "val_loss": st.none() | POSITIVE,
         "best_epoch": COUNT,
         "epochs": COUNT,
     },
     optional={
-        "confusion": st.lists(st.lists(COUNT, max_size=3), max_size=3),
+        "confusion": st.lists(st.lists(COUNT, min_size=1, max_size=3), min_size=1, max_size=3),
         "reliability": st.fixed_dictionaries(
-            {name: st.lists(NUMBER, max_size=3) for name in ("count", "confidence", "correct")}
+            {
+                "count": st.lists(COUNT, min_size=1, max_size=3),
+                "confidence": st.lists(NUMBER, min_size=1, max_size=3),
+                "correct": st.lists(COUNT, min_size=1, max_size=3),
+            }
         ),
     },
 )
@@ -74,7 +80,7 @@ DONE = st.builds(
     TRIAL,
     st.just("done"),
     METRICS,
-    NUMBER,
+    POSITIVE,
     NAME,
     st.dictionaries(NAME, TEXT, max_size=3),
     st.none(),
@@ -234,9 +240,9 @@ WRONG: list[tuple[Callable[[list[dict[str, Any]]], None], str]] = [
     (other_setting, "the id is"),
     (other_data, "the id is"),
     (other_id, "the id is"),
-    (other_status, "'running'; expected done or failed"),
-    (no_seed, "no seed"),
-    (no_end, "no finished"),
+    (other_status, "trial.status = 'running'; expected one of done, failed"),
+    (no_seed, "trial lacks seed"),
+    (no_end, "trial lacks finished"),
 ]
 
 
@@ -272,7 +278,7 @@ def test_an_unknown_column_is_told_with_what_it_may_mean(tmp_path: Path, kind: s
             row["test_acuracy"] = row.pop("test_accuracy")
 
     edit(path, rename)
-    assert_refused(path, "'test_acuracy'; did you mean 'test_accuracy'?")
+    assert_refused(path, "unknown key 'test_acuracy' in trial; did you mean 'test_accuracy'?")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -286,7 +292,7 @@ def test_a_column_that_has_to_be_there_is_missed(tmp_path: Path, kind: str, name
             del row[name]
 
     edit(path, drop)
-    assert_refused(path, f"no {name}")
+    assert_refused(path, "no id in it" if (kind, name) == ("csv", "id") else f"trial lacks {name}")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

@@ -1,7 +1,7 @@
-"""Trials as files: CSV, JSON and Parquet, out of a store and into another.
+"""Trials as files: exported from a store to CSV, JSON or Parquet, and imported into another.
 
-A row that comes in has to be what its identity says: the id is computed again from the row, and a
-file with one wrong row is refused as a whole. Histories stay behind; they are large.
+Every imported row is checked: the id is computed again from the row, and a file with one wrong row
+is refused as a whole. Histories are not exported; they are large.
 """
 
 from __future__ import annotations
@@ -11,56 +11,107 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.measures import MEASURES, STANDARD
+from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_measures
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import atomic_write, write_bytes
-from dropnode.settings import suggestion
+from dropnode.settings import choice, count, read_record, share, weight
 
-# What a trial is known by; the last two may be empty.
-_TRIAL: dict[str, type] = {
-    "dataset": str,
-    "dataset_sha256": str,
-    "split": str,
-    "split_seed": int,
-    "method": str,
-    "revision": int,
-    "preset": str,
-    "config": dict,
-    "seed": int,
-    "split_sha256": str,
-    "recipe": str,
-}
-_OPTIONAL = ("split_sha256", "recipe")
-# What a person looks at first has columns of its own; the rest of the metrics stays together.
-_PLAIN: dict[str, type] = {
-    "test_accuracy": float,
-    "val_accuracy": float,
-    "val_loss": float,
-    "best_epoch": int,
-    "epochs": int,
-}
-_ENDED: dict[str, type] = {
-    "seconds": float,
-    "finished": str,
-    "error": str,
-    "confusion": list,
-    "reliability": dict,
-    "measures": dict,
-    "versions": dict,
-}
-COLUMNS: dict[str, type] = {"id": str, "status": str, **_TRIAL, **_PLAIN, **_ENDED}
+
+@dataclass(frozen=True)
+class ReliabilityRow:
+    """The counts of a reliability diagram, bin by bin."""
+
+    count: list[int]
+    confidence: list[float]
+    correct: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """An exported trial; its fields are the columns of a file, and are read strictly."""
+
+    id: str
+    status: str = choice("done", "failed")
+    dataset: str
+    dataset_sha256: str
+    split: str
+    split_seed: int = count(least=0)
+    method: str
+    revision: int = count()
+    preset: str
+    config: Mapping[str, Any]
+    seed: int = count(least=0)
+    split_sha256: str = ""
+    recipe: str = ""
+    # The measures that a person looks at first have columns of their own.
+    test_accuracy: float | None = share(default=None)
+    val_accuracy: float | None = share(default=None)
+    val_loss: float | None = weight(default=None)
+    best_epoch: int | None = count(least=0, default=None)
+    epochs: int | None = count(least=0, default=None)
+    seconds: float | None = weight(default=None)
+    finished: str
+    error: str | None = None
+    confusion: list[list[int]] | None = None
+    reliability: ReliabilityRow | None = None
+    measures: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> TrialRow:
+        """Return the row of a stored trial."""
+        trial, metrics = record.trial, record.metrics
+        standard = {name: metrics[name] for name in STANDARD if metrics.get(name) is not None}
+        if "reliability" in standard:
+            standard["reliability"] = ReliabilityRow(**standard["reliability"])
+        further = {name: value for name, value in metrics.items() if name not in STANDARD}
+        ended = {name: getattr(record, name) for name in ENDED}
+        known = {name: getattr(trial, name) for name in ("id", *IDENTIFYING)}
+        return cls(**known, **standard, **ended, measures=further or None)
+
+    def record(self) -> Record:
+        """Return the trial; its id is computed again, and has to be the one that it says."""
+        trial = Trial(**{name: getattr(self, name) for name in IDENTIFYING})
+        if trial.id != self.id:
+            raise ConfigError(
+                f"the id is {self.id}, that of this dataset, split, method, configuration and seed "
+                f"is {trial.id}"
+            )
+        check_measures(self.measures or {})
+        values = asdict(self)
+        standard = {
+            name: values[name]
+            for name in STANDARD
+            if values[name] is not None or MEASURES[name].kind in NUMBERS
+        }
+        done = self.status == "done"
+        metrics = {**standard, **(self.measures or {})} if done else {}
+        ended = {name: values[name] for name in ENDED} | {"versions": dict(self.versions or {})}
+        return Record(trial=trial, metrics=metrics, **ended)
+
+
+IDENTIFYING = tuple(each.name for each in fields(Trial))
+"""The columns that make up a trial."""
+
+ENDED = ("status", "seconds", "finished", "versions", "error")
+"""The columns that tell how it ended, apart from its measures."""
+
+COLUMNS = tuple(each.name for each in fields(TrialRow))
 """The columns of an exported trial."""
 
-FORMATS: tuple[str, ...] = ("csv", "json", "parquet")
+# Columns of a CSV or Parquet file that hold JSON; an error can be any text, also none at all.
+_JSON = ("error", "config", "confusion", "reliability", "measures", "versions")
+_WHOLE = ("split_seed", "revision", "seed", "best_epoch", "epochs")
+_NUMBERS = ("test_accuracy", "val_accuracy", "val_loss", "seconds")
 
-# An error can be any text, also none at all.
-_STRUCTURED = ("error", *(name for name, kind in COLUMNS.items() if kind in (dict, list)))
+FORMATS: tuple[str, ...] = ("csv", "json", "parquet")
 
 
 def export_trials(records: Iterable[Record], path: Path) -> int:
@@ -74,23 +125,22 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
     if kind == "csv":
         text = io.StringIO()
         # Quoted throughout: a lone carriage return would otherwise end a line.
-        writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows(flat)
         _write(path, text.getvalue())
     else:
         arrow, parquet = _arrow()
-        names = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
-        schema = arrow.schema(
-            [(name, names.get(kind, arrow.string())) for name, kind in COLUMNS.items()]
-        )
+        kinds = dict.fromkeys(COLUMNS, arrow.string())
+        kinds |= dict.fromkeys(_WHOLE, arrow.int64()) | dict.fromkeys(_NUMBERS, arrow.float64())
+        schema = arrow.schema(list(kinds.items()))
         with atomic_write(path) as target:
             parquet.write_table(arrow.Table.from_pylist(flat, schema=schema), target)
     return len(rows)
 
 
 def import_trials(store: Store, path: Path) -> int:
-    """Take over the trials of a file that the store lacks; return how many those are."""
+    """Import the trials of a file that the store lacks; return how many those are."""
     try:
         rows = _read(path)
     except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
@@ -101,10 +151,13 @@ def import_trials(store: Store, path: Path) -> int:
     records = []
     for number, row in enumerate(rows, start=1):
         try:
-            records.append(_record(_structured(row) if _format(path) != "json" else row))
-        except (ValueError, TypeError) as error:
+            values = {name: value for name, value in row.items() if value is not None}
+            if _format(path) != "json":
+                values = _parsed(values)
+            records.append(read_record(TrialRow, values, "trial").record())
+        except ConfigError as error:
             raise ConfigError(f"{path}, trial {number}: {error}; nothing was imported") from error
-    # A failure is only news where there is nothing yet: what is stored may be a later attempt's.
+    # A failure is only imported where there is nothing yet: a stored one may be a later attempt.
     there = store.statuses()
     return store.add(
         (record, None)
@@ -151,16 +204,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def row_of(record: Record) -> dict[str, Any]:
-    """Return a trial by its columns."""
-    trial = record.trial
-    values = {name: getattr(trial, name) for name in ("id", *_TRIAL)}
-    values["config"] = dict(trial.config)
-    further = {name: value for name, value in record.metrics.items() if name not in STANDARD}
-    values["measures"] = further or None
-    for name in COLUMNS:
-        if name not in values:
-            values[name] = getattr(record, name, record.metrics.get(name))
-    return {name: values[name] for name in COLUMNS}
+    """Return a trial by its columns, as plain values."""
+    return asdict(TrialRow.of(record))
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -168,66 +213,23 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
         name: None
         if row[name] is None
         else json.dumps(row[name], sort_keys=True, separators=(",", ":"))
-        for name in _STRUCTURED
+        for name in _JSON
     }
 
 
-def _structured(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of text in the types of its columns."""
+def _parsed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a CSV or Parquet file with its numbers and its JSON read; empty columns go."""
     values: dict[str, Any] = {}
     for name, value in row.items():
-        kind = COLUMNS.get(name)
-        if value is None or value == "":
-            values[name] = None
+        if value == "":
             continue
+        kind = json.loads if name in _JSON else int if name in _WHOLE else float
         try:
-            if name in _STRUCTURED:
-                values[name] = json.loads(value)
-            else:
-                values[name] = value if kind is None or isinstance(value, kind) else kind(value)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{name} is {value!r} ({error})") from error
+            text = isinstance(value, str) and name in (*_JSON, *_WHOLE, *_NUMBERS)
+            values[name] = kind(value) if text else value
+        except ValueError as error:
+            raise ConfigError(f"{name} = {value!r} cannot be read ({error})") from error
     return values
-
-
-def _record(row: dict[str, Any]) -> Record:
-    for name in row:
-        if name not in COLUMNS:
-            raise ValueError(f"unknown column {name!r}{suggestion(str(name), COLUMNS)}")
-    row = row | {name: row.get(name) or "" for name in _OPTIONAL}
-    missing = [name for name in ("id", "status", "finished", *_TRIAL) if row.get(name) is None]
-    if missing:
-        raise ValueError(f"no {', '.join(missing)}")
-    for name, value in row.items():
-        wanted = (int, float) if COLUMNS[name] is float else COLUMNS[name]
-        if value is not None and not isinstance(value, wanted):
-            raise ValueError(f"{name} is {value!r}; expected {COLUMNS[name].__name__}")
-    trial = Trial(**{name: row[name] for name in _TRIAL})
-    if trial.id != row["id"]:
-        raise ValueError(
-            f"the id is {row['id']}, that of this dataset, split, method, configuration and seed "
-            f"is {trial.id}"
-        )
-    if row["status"] not in ("done", "failed"):
-        raise ValueError(f"status is {row['status']!r}; expected done or failed")
-    metrics = {
-        name: row.get(name)
-        for name in (*_PLAIN, "confusion", "reliability")
-        if row.get(name) is not None or (name in _PLAIN and row["status"] == "done")
-    }
-    for name in row.get("measures") or {}:
-        if name not in MEASURES:
-            raise ValueError(f"unknown measure {name!r}{suggestion(name, MEASURES)}")
-    metrics |= row.get("measures") or {}
-    return Record(
-        trial,
-        row["status"],
-        metrics if row["status"] == "done" else {},
-        row.get("seconds"),
-        row["finished"],
-        row.get("versions") or {},
-        row.get("error"),
-    )
 
 
 def _format(path: Path) -> str:

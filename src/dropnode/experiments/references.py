@@ -16,6 +16,7 @@ from typing import Any
 
 from dropnode.analysis.attacks.random_edges import add_random_edges
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
+from dropnode.data.graph_file import is_path
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.settings import Config, count, positive, read_changes, share, suggestion
@@ -119,7 +120,7 @@ class Reference:
         """Read a reference; what it cannot be is an error that says what it could."""
         # A path may hold any character, an @ too.
         source, *steps = [text] if Path(text).exists() else text.split("@")
-        if source not in dataset_names() and not _is_path(source):
+        if source not in dataset_names() and not is_path(source):
             raise ConfigError(
                 f"unknown dataset {source!r}{suggestion(source, dataset_names())}; or the path of "
                 "an .npz file"
@@ -158,10 +159,6 @@ class Reference:
         """Load the graph with its split."""
         graph = load_dataset(self.source, split_seed=split_seed)
         return self.transformed(graph).with_split(self.split(graph, split_seed))
-
-
-def _is_path(text: str) -> bool:
-    return text.endswith(".npz") or "/" in text or "\\" in text
 
 
 def _step(text: str, whole: str) -> Step:
