@@ -17,7 +17,7 @@ from dropnode.bench.report import print_report
 from dropnode.bench.scaling import exponent
 
 
-def grand(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+def dropnode(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     code = cli._run(list(arguments))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -137,7 +137,7 @@ def test_growth_is_measured_by_one_command(
     """The command as a script calls it, on graphs small enough for a test."""
     monkeypatch.setattr(scaling, "SIZES", (400, 4000))
     out = tmp_path / "figures"
-    code, printed, errors = grand(
+    code, printed, errors = dropnode(
         "bench", "--only", "scaling", "--json", "--out", str(out), capsys=capsys
     )
     assert code == 0, errors
@@ -159,7 +159,7 @@ def test_growth_is_measured_by_one_command(
 def test_an_unknown_part_is_one_line_and_exit_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, printed, errors = grand(
+    code, printed, errors = dropnode(
         "bench", "--only", "epochs", "--out", str(tmp_path), capsys=capsys
     )
     assert (code, printed) == (2, "")
@@ -176,7 +176,9 @@ def test_a_missing_dataset_is_one_line_and_nothing_is_measured(
         raise DataError(f"no {name} here; give it another place")
 
     monkeypatch.setattr("dropnode.bench.epochs.load_dataset", missing)
-    code, printed, errors = grand("bench", "--only", "epoch", "--out", str(tmp_path), capsys=capsys)
+    code, printed, errors = dropnode(
+        "bench", "--only", "epoch", "--out", str(tmp_path), capsys=capsys
+    )
     assert (code, printed) == (1, "")
-    assert errors.strip() == "grand: no cora here; give it another place"
+    assert errors.strip() == "dropnode: no cora here; give it another place"
     assert list(tmp_path.iterdir()) == []

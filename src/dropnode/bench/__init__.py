@@ -1,1 +1,1 @@
-"""The benchmark: every path of GRAND side by side with a naive one and with PyTorch Geometric."""
+"""The benchmark: GRAND's paths side by side with a naive one and with PyTorch Geometric."""

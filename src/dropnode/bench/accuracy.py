@@ -1,6 +1,6 @@
-"""What the speed is worth: whole trainings, their seconds, and the accuracy they end with.
+"""The accuracy part of the benchmark: the time of whole trainings, and their test accuracy.
 
-Trainings stop by validation, as always; the test accuracy is read when they are over.
+Trainings stop by validation, as always; the test accuracy is measured after they have ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEEDS = (0, 1, 2)
 
 
 def measure(announce: Announce = quiet) -> list[dict[str, Any]]:
-    """Return a row for every dataset and path: seconds of training and test accuracy (%)."""
+    """Return one row per dataset and path: seconds of training and test accuracy (%)."""
     graphs = {name: load_dataset(name) for name in DATASETS}
     rows = []
     for dataset, graph in graphs.items():
@@ -58,7 +58,7 @@ def measure(announce: Announce = quiet) -> list[dict[str, Any]]:
 def _trained(method: Grand, graph: Graph, seed: int) -> Outcome:
     outcome = train(method, graph, seed=seed)
     if outcome.interrupted:
-        # The loop keeps what an interrupted training has learnt; here only whole ones count.
+        # The loop keeps the model of an interrupted training; here only complete ones count.
         raise KeyboardInterrupt
     return outcome
 

@@ -1,4 +1,4 @@
-"""Our GCN and GAT against plain PyTorch Geometric code that does the same, epoch by epoch."""
+"""The time of one epoch of our GCN and GAT, and of the same in plain PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES: dict[str, dict[str, Any]] = {"gcn": {}, "gat": {"output_heads": 1}}
 
 
 def measure(announce: Announce = quiet) -> list[dict[str, Any]]:
-    """Return a row for every dataset and method: milliseconds an epoch of both, and the ratio."""
+    """Return one row per dataset and method: milliseconds per epoch of both, and the ratio."""
     graphs = {name: load_dataset(name) for name in DATASETS}
     rows = []
     for dataset, graph in graphs.items():

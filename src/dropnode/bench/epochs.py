@@ -1,4 +1,4 @@
-"""The time of one epoch, training step and validation, of every path on the paper's datasets."""
+"""The time of one epoch, with validation, of every path on the paper's datasets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PRESETS: Mapping[str, str] = {"naive": "official", "exact": "official", "fast": 
 ROUNDS = 7
 
 ENDLESS = {"max_epochs": 10**9, "patience": 10**9}
-"""What keeps a training from stopping while it is measured; it changes nothing else."""
+"""Settings that keep a training from stopping while it is measured, and change nothing else."""
 
 
 class Training(Protocol):
-    """A training that goes on for as long as it is asked to."""
+    """A training that can be continued by one epoch at a time."""
 
     def epoch(self) -> object:
         """Train for one epoch and validate."""
@@ -48,7 +48,7 @@ class LoopTraining:
 
 
 def training(path: str, dataset: str, graph: Graph) -> Training:
-    """Return a path of :data:`PATHS` in training on a dataset."""
+    """Return the training of a path of :data:`PATHS` on a dataset."""
     if path not in PRESETS:
         return PygTraining(path, graph)
     _, config = preset(PRESETS[path], dataset)
@@ -66,15 +66,15 @@ def time_epochs(
     clock: Callable[[], float] = time.perf_counter,
     announce: Announce = quiet,
 ) -> Timings:
-    """Time an epoch of each path on one dataset, in turns."""
+    """Time one epoch of each path on one dataset, in turns."""
     trainings = {path: training(path, dataset, graph) for path in paths}
     actions = {path: trained.epoch for path, trained in trainings.items()}
     return alternate(actions, rounds=rounds, burst=burst, clock=clock, announce=announce)
 
 
 def measure(announce: Announce = quiet) -> list[dict[str, Any]]:
-    """Return a row for every dataset and path: milliseconds an epoch, and speed-ups."""
-    # Whatever is missing is missed before anything is measured.
+    """Return one row per dataset and path: milliseconds per epoch, and speed-ups."""
+    # All datasets are loaded first, so that a missing one is reported before anything is measured.
     graphs = {name: load_dataset(name) for name in DATASETS}
     rows = []
     for dataset, graph in graphs.items():

@@ -11,14 +11,14 @@ CLEAR = Path("/proc/self/clear_refs")
 
 
 def resident_mb() -> float:
-    """Return the megabytes that the process holds now; where only peaks are known, the peak."""
+    """Return the megabytes that the process uses now; the peak where only that is known."""
     return _status_mb("VmRSS") if STATUS.exists() else peak_mb()
 
 
 def peak_mb() -> float:
-    """Return the most megabytes that the process has held."""
+    """Return the peak memory of the process in megabytes."""
     if STATUS.exists():
-        # Not getrusage: on Linux a new process starts with the peak of the one that started it.
+        # Not getrusage: on Linux a new process inherits the peak of its parent.
         return _status_mb("VmHWM")
     import resource
 
@@ -27,7 +27,7 @@ def peak_mb() -> float:
 
 
 def forget_peak() -> None:
-    """Let the peak start anew from what is held now, where the system allows it."""
+    """Reset the peak to the memory in use now, where the system allows it."""
     try:
         CLEAR.write_text("5")
     except OSError:

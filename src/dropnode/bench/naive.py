@@ -1,9 +1,9 @@
-"""GRAND the naive way: Algorithm 2 of the paper to the letter, in plain torch.
+"""Naive GRAND: a literal implementation of the paper's Algorithm 2 in plain torch.
 
-This is the yardstick of the benchmark and an oracle of the tests; nothing else uses it. Products
-are COO products on all features, masks come from torch's own generator, and validation propagates
-the features anew each epoch, as in the code that the authors released. What that code does not
-need either is left out: no buffer is made that the next line could have written in place.
+It is the reference of the benchmark and an oracle of the tests; nothing else uses it. Products are
+COO products on all features, masks come from torch's own generator, and validation propagates the
+features again in each epoch, as in the code that the authors released. It is not made slower than
+that code: where the next line can write in place, no buffer is made.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NaiveGrand(Method):
         self.config = config
 
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Hold the features dense and Â as COO, and draw the initial weights."""
+        """Make the features dense and Â a COO matrix, and draw the initial weights."""
         config = self.config
         scaled = FeatureScaling.fit(config.feature_scaling, graph.features).apply(graph.features)
         dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled)
@@ -53,7 +53,7 @@ class NaiveGrand(Method):
             adjacency.shape,
             check_invariants=False,
         ).coalesce()
-        # Only its parameters and their initialisation are the product's; the passes are below.
+        # Only the parameters and their initialisation are the package's own; the passes are below.
         head = DenseHead(
             graph.num_features,
             graph.num_classes,
@@ -70,7 +70,7 @@ class NaiveGrand(Method):
         self.validates = len(split.val) > 0
 
     def phases(self) -> list[Phase]:
-        """Return the one phase: Adam on everything, until the validation says stop."""
+        """Return the only phase: Adam on all parameters, until validation stops it."""
         config = self.config
         optimiser = torch.optim.Adam(
             self.head.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
@@ -79,7 +79,7 @@ class NaiveGrand(Method):
         return [Phase("train", optimiser, config.max_epochs, Stopping(rule, config.patience))]
 
     def loss(self, batch: None, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Lines 2 to 10 of Algorithm 2: S views, their losses, and their agreement."""
+        """Return the loss of lines 2 to 10 of Algorithm 2: S views, their losses, consistency."""
         config = self.config
         self.head.train()
         views = []
@@ -120,7 +120,7 @@ class NaiveGrand(Method):
         return self.propagate(adjacency, self.features.clone())
 
     def propagate(self, adjacency: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Turn X into 1/(K+1) Σ Âᵏ X in place, a product a hop on all features."""
+        """Turn X into 1/(K+1) Σ Âᵏ X in place, by one product per hop on all features."""
         order = self.config.order
         spare = [torch.empty_like(features) for _ in range(min(order, 2))]
         power = features
@@ -144,25 +144,25 @@ class NaiveGrand(Method):
         return self.convolve(x @ head.weight2) + head.bias2
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply with Â where the head is a graph convolution."""
+        """Multiply by Â if the head is a graph convolution."""
         return torch.sparse.mm(self.adjacency, x) if self.config.head == "gcn" else x
 
     def keep_nodes(self, stream: Stream) -> torch.Tensor:
-        """Draw which nodes a view keeps, as zeros and ones."""
+        """Draw the nodes that a view keeps, as zeros and ones."""
         return torch.bernoulli(torch.full((len(self.features),), 1.0 - self.config.drop_rate))
 
     def keep_edges(self, stream: Stream) -> torch.Tensor:
-        """Draw which entries of Â a view keeps, as zeros and ones."""
+        """Draw the entries of Â that a view keeps, as zeros and ones."""
         entries = self.adjacency.values()
         return torch.bernoulli(torch.full_like(entries, 1.0 - self.config.drop_rate))
 
     def dropout(self, x: torch.Tensor, rate: float, stream: Stream, place: str) -> torch.Tensor:
-        """Drop entries of a layer's input."""
+        """Apply dropout to a layer's input."""
         return F.dropout(x, rate)
 
     @torch.no_grad()
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
-        """Propagate the unperturbed features anew and classify every node."""
+        """Propagate the unperturbed features and classify every node."""
         if graph is not None:
             raise ConfigError("the naive path predicts its training graph only; give no graph")
         config = self.config
@@ -180,5 +180,5 @@ class NaiveGrand(Method):
         return dict(self.head.state_dict())
 
     def load_state(self, state: State) -> None:
-        """Take over weights."""
+        """Load weights."""
         self.head.load_state_dict(state)

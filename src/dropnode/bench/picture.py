@@ -1,4 +1,4 @@
-"""What the benchmark found, as a picture: epochs side by side, and growth with the graph."""
+"""The picture of a benchmark: times of an epoch side by side, and growth with the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from dropnode.bench.report import digits
 from dropnode.files import atomic_write
 
-# Hues that stay apart for colour-blind readers; the package's own paths are the strong ones.
+# Hues that colour-blind readers can tell apart; the package's own paths have the strong ones.
 _COLOURS = {
     "naive": "#999999",
     "exact": "#56B4E9",
@@ -32,7 +32,7 @@ _TIME, _MEMORY, _WORKING = "#0072B2", "#D55E00", "#CC79A7"
 
 
 def save_picture(path: Path, result: dict[str, Any]) -> bool:
-    """Draw what there is to draw into a PNG file; return whether there was anything."""
+    """Draw the measured parts into a PNG file; return whether there was anything to draw."""
     bars, growth = "epoch" in result, "scaling" in result
     if not (bars or growth):
         return False
@@ -104,7 +104,7 @@ def _draw_epochs(axes: Axes, rows: list[dict[str, Any]]) -> None:
             fontweight="bold",
         )
     axes.set_xscale("log")
-    # Room for the words at the end of the longest bar.
+    # Room for the text at the end of the longest bar.
     axes.set_xlim(smallest / 3, largest * (largest / smallest) ** 0.25)
     axes.set_ylim(step * len(datasets) - 1.2 - 0.2, -1.6)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

@@ -1,8 +1,8 @@
-"""Yardsticks from PyTorch Geometric: a GCN and a GAT, trained as its users write it.
+"""References from PyTorch Geometric: a GCN and a GAT, trained by code as its users write it.
 
-``pyg-gcn`` and ``pyg-gat`` leave out what costs time and is not needed: no input dropout,
-no dropout of attention. ``plain-gcn`` and ``plain-gat`` do what our own GCN and GAT do. A GCN
-normalises its adjacency once.
+``pyg-gcn`` and ``pyg-gat`` have neither input dropout nor attention dropout, which cost time.
+``plain-gcn`` and ``plain-gat`` compute the same as our own GCN and GAT. A GCN normalises its
+adjacency once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DROPOUT = 0.5
 
 
 class PygTraining:
-    """A two-layer model of PyTorch Geometric in training on a graph.
+    """The training of a two-layer model of PyTorch Geometric on a graph.
 
     Parameters
     ----------
     name : {"pyg-gcn", "pyg-gat", "plain-gcn", "plain-gat"}
     graph : Graph
-        With a split; features become dense, as PyTorch Geometric's own loader gives them.
+        With a split; features become dense, as those of PyTorch Geometric's own loader are.
     """
 
     def __init__(self, name: str, graph: Graph) -> None:
@@ -75,7 +75,7 @@ class _Gcn(nn.Module):
         input_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        # Imported where it is used: it takes seconds, and most of the package does without.
+        # Imported where it is used: it takes seconds, and most of the package does not need it.
         from torch_geometric.nn import GCNConv
 
         self.input_dropout = input_dropout

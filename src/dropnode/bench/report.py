@@ -1,4 +1,4 @@
-"""What the benchmark found, as tables for a person."""
+"""The results of a benchmark as printed tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 
 def print_report(result: dict[str, Any], console: Console) -> None:
-    """Print a table for each part that was measured."""
+    """Print one table per part that was measured."""
     console.print(_machine_line(result["machine"]), style="dim")
     for part, table in (
         ("epoch", _epoch_table),
@@ -57,7 +57,7 @@ def _epoch_table(result: dict[str, Any]) -> Table:
 
 def _baselines_table(result: dict[str, Any]) -> Table:
     table = _table(
-        "One epoch of a baseline, and of plain PyTorch Geometric code that does the same",
+        "One epoch of a baseline, and of the same in plain PyTorch Geometric",
         ("dataset", "method"),
         ("ms", "plain ms", "times as fast as plain"),
     )
@@ -74,9 +74,9 @@ def _baselines_table(result: dict[str, Any]) -> Table:
 
 def _propagation_table(result: dict[str, Any]) -> Table:
     table = _table(
-        "Propagation: bytes that a hop touches at least, a second",
+        "Propagation: bytes per second that a hop has to touch at least",
         ("graph",),
-        ("nodes", "columns", "hops", "ms", "GB/s", "fraction of a copy's"),
+        ("nodes", "columns", "hops", "ms", "GB/s", "fraction of a copy"),
     )
     table.caption = f"Copying memory reads and writes {result['bandwidth_gb_s']:.1f} GB/s here."
     if any(row["fraction_of_bandwidth"] > 1 for row in result["propagation"]):
@@ -98,9 +98,9 @@ def _scaling_table(result: dict[str, Any]) -> Table:
     table = _table(
         "Growth with the graph",
         (),
-        ("nodes", "edges", "ms an epoch", "peak MB", "without interpreter"),
+        ("nodes", "edges", "ms per epoch", "peak MB", "without interpreter"),
     )
-    table.caption = "Peak memory of a whole process, one process a size."
+    table.caption = "Peak memory of a whole process; each size has its own."
     for row in result["scaling"]:
         table.add_row(
             f"{row['nodes']:,}",
@@ -136,7 +136,7 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
 
 
 def digits(value: float) -> str:
-    """Write a number with three digits, and never with an exponent.
+    """Return a number with three digits and without an exponent.
 
     Examples
     --------

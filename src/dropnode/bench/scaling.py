@@ -1,7 +1,7 @@
-"""How time and memory grow with the graph: block models of growing size, each in its own process.
+"""Growth of time and memory with the graph: block models of growing size.
 
+Each size is measured in its own process, which has its own peak of memory.
 ``python -m dropnode.bench.scaling NODES`` measures one size and prints a row as JSON.
-A process of its own has a peak of memory of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROUNDS = 5
 def measure(
     sizes: Sequence[int], announce: Announce = quiet
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Return a row a size, and the exponents of time and memory in the number of nodes."""
+    """Return one row per size, and the exponents of time and memory in the number of nodes."""
     rows = []
     for nodes in sizes:
         announce(f"scaling: {nodes:,} nodes")
@@ -59,11 +59,12 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def measure_here(nodes: int) -> dict[str, Any]:
-    """Measure one size in this process: ``peak_mb`` is all of it, with interpreter and torch.
+    """Measure one size in this process.
 
-    ``working_mb`` is the peak without what the process held before there was a graph.
+    ``peak_mb`` is the peak of the whole process, with interpreter and torch; ``working_mb`` is the
+    peak without the memory that was in use before there was a graph.
     """
-    # A small training first: whatever is imported or compiled on the way is not the graph's.
+    # A small training first, so that imports and compilation do not count.
     _training(_graph(300)).epoch()
     held = resident_mb()
     forget_peak()
@@ -93,7 +94,7 @@ def _in_a_process(nodes: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "dropnode.bench.scaling", str(nodes)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
-        said = finished.stderr.strip().splitlines() or ["nothing was said; out of memory?"]
+        said = finished.stderr.strip().splitlines() or ["no message; out of memory?"]
         raise WorkError(
             f"the measurement of {nodes:,} nodes ended with code {finished.returncode} "
             f"({said[-1]}); free memory, or measure other parts with --only"

@@ -1,4 +1,4 @@
-"""The benchmark as a whole: which parts are run, on what machine, and what they found."""
+"""The benchmark as a whole: run some parts, and collect their results and the machine's data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = ("dropnode", "torch", "torch_geometric", "numpy", "numba")
 def run(
     only: Iterable[str] | None = None, *, full: bool = False, announce: Announce = quiet
 ) -> dict[str, Any]:
-    """Measure, and return plain JSON values.
+    """Measure some parts and return plain JSON values.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ def run(
         Some of :data:`~dropnode.bench.parts.PARTS`; by default those of ``QUICK_PARTS``, or all if
         ``full``.
     full : bool
-        Larger graphs too.
+        Whether to measure larger graphs too.
     announce : callable
-        Told which part is being measured.
+        Called with a text about the current measurement.
     """
     parts = list(only) if only is not None else list(PARTS if full else QUICK_PARTS)
     for part in parts:
         if part not in PARTS:
-            raise ConfigError(f"no part {part!r} in the benchmark{suggestion(part, PARTS)}")
+            raise ConfigError(f"the benchmark has no part {part!r}{suggestion(part, PARTS)}")
     started = time.perf_counter()
     result: dict[str, Any] = {"machine": machine()}
     if "epoch" in parts:
@@ -60,7 +60,7 @@ def run(
 
 
 def machine() -> dict[str, Any]:
-    """Say what the figures were measured on, and how busy it was already."""
+    """Return what is known of this machine, and its load before the measurement."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

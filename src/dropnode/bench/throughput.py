@@ -1,8 +1,8 @@
-"""How near propagation comes to what the machine's memory gives.
+"""The throughput of propagation, compared with the memory bandwidth of the machine.
 
-The bytes counted are those that a hop touches at least: for every entry of Â the row of features
-it reads, its value and its column; and every row written once. Rows are read from cache wherever
-it holds them, so a fraction above 1 means that the working set stays there.
+Counted are the bytes that a hop has to touch at least: for every entry of Â the row of features
+that it reads, its value and its column; and every row written once. Rows that are in cache are
+read from there, so a fraction above 1 means that the working set fits into the cache.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ROUNDS = 7
 SBM_NODES = 100_000
 
 COPIED = 2**27
-"""Floats that are copied to measure the memory: 512 MiB, more than any cache holds."""
+"""Number of floats copied to measure the bandwidth: 512 MiB, more than any cache holds."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """Ā times a matrix: how to compute it, and the bytes that it has to touch."""
+    """A product of Ā and a matrix: how to compute it, and the bytes that it has to touch."""
 
     graph: str
     nodes: int
@@ -40,14 +40,14 @@ class Product:
 
     @property
     def gigabytes(self) -> float:
-        """What all hops touch at least."""
+        """The gigabytes that all hops have to touch at least."""
         read = self.entries * (4 * self.columns + 8)
         written = 4 * self.nodes * self.columns
         return self.hops * (read + written) / 1e9
 
 
 def measure(announce: Announce = quiet) -> tuple[list[dict[str, Any]], Spread]:
-    """Return a row a graph, and the gigabytes a second that a plain copy reads and writes."""
+    """Return one row per graph, and the gigabytes per second of a plain copy."""
     products = [
         product("pubmed", load_dataset("pubmed"), "fast"),
         product("sbm", load_dataset("sbm", nodes=SBM_NODES, features=1), "default"),

@@ -1,7 +1,7 @@
-"""The clock of the benchmark: actions take turns, so that a busy moment of the machine hits all.
+"""Timing in turns: a busy moment of the machine affects all actions alike.
 
 A burst of one action follows a burst of another, round after round. An action's time is the median
-over the rounds; two actions are compared within each round first, and the median is taken of that.
+over the rounds. Two actions are compared within each round, and the median is taken of the ratios.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 Announce = Callable[[str], None]
-"""Tells a person what is being measured."""
+"""Called with a text about the current measurement."""
 
 
 def quiet(message: str) -> None:
-    """Announce nothing."""
+    """Ignore the text."""
 
 
 def headed(announce: Announce, heading: str) -> Announce:
-    """Return an announcement that starts with what it is about."""
+    """Return an announcement that puts a heading before its text."""
     return lambda message: announce(f"{heading}, {message}")
 
 
@@ -34,7 +34,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Summarise some numbers.
+        """Return the spread of some numbers.
 
         Examples
         --------
@@ -47,14 +47,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Timings:
-    """What :func:`alternate` measured.
+    """The result of :func:`alternate`.
 
     Attributes
     ----------
     seconds : dict
-        Seconds a call of each action, one number a round.
+        Seconds per call of each action, one number per round.
     bursts : dict
-        How many calls of each action were timed together.
+        The number of calls of each action that were timed together.
     """
 
     seconds: dict[str, list[float]]
@@ -83,16 +83,16 @@ def alternate(
     Parameters
     ----------
     actions : mapping
-        What to call, by name. Each is called at least twice before it is timed: the first call
+        Functions by name. Each is called at least twice before it is timed: the first call
         compiles, allocates and fills caches.
     rounds : int
-        How often the turn comes round.
+        The number of rounds.
     burst : float
-        Seconds that a turn should last; an action that takes longer is called once a turn.
+        Seconds that a turn should last; an action that takes longer is called once per turn.
     clock : callable
-        Seconds from anywhere.
+        Returns the time in seconds, from any start.
     announce : callable
-        Told where the measurement stands.
+        Called with a text about the progress.
     """
     bursts = {}
     for name, action in actions.items():
@@ -110,7 +110,7 @@ def alternate(
 
 
 def _burst_size(action: Callable[[], object], burst: float, clock: Callable[[], float]) -> int:
-    """Warm an action up, and return how many calls fill a turn."""
+    """Warm an action up, and return the number of calls that fill a turn."""
     action()
     calls, started = 0, clock()
     while calls == 0 or clock() - started < burst / 4:
