@@ -19,10 +19,14 @@ from sklearn.datasets import load_digits, load_wine, make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import dropnode.estimator
+import dropnode.graph.graph
+from dropnode.data import load_dataset
 from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, GraphError
 from dropnode.estimator import UNVALIDATED_EPOCHS, GrandClassifier
@@ -106,6 +110,12 @@ def test_presets_belong_to_the_catalogue_and_not_to_a_name(community: Graph) -> 
     assert (model.preset_, model.config_.temperature) == ("official", 0.3)
 
 
+def test_loading_a_dataset_sets_its_place_in_the_catalogue() -> None:
+    graph = load_dataset("digits")
+    assert graph.catalogue_name == "digits"
+    assert graph.with_split(None).catalogue_name == "digits"
+
+
 def test_an_invalid_value_is_refused_by_fit(community: Graph) -> None:
     with pytest.raises(ConfigError, match="temperature = 3"):
         GrandClassifier(temperature=3).fit(community)
@@ -160,6 +170,64 @@ def test_a_table_without_a_graph_is_joined_to_its_neighbours(
     given = quick().fit(X, few, graph=nearest_neighbour_graph(X, 4))
 
     assert np.array_equal(alone.predict_proba(), given.predict_proba())
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_fit_checks_features_and_encodes_labels_once(
+    graph: bool, blobs: tuple[np.ndarray, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, few = blobs
+    calls: list[str] = []
+
+    def counted(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def recorded(*args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return function(*args, **options)
+
+        monkeypatch.setattr(module, name, recorded)
+
+    counted(dropnode.estimator, "validate_data")
+    counted(dropnode.estimator, "encode_labels")
+    for name in ("to_nodes", "to_codes"):
+        counted(dropnode.graph.graph, name)
+    quick(max_epochs=1).fit(X, few, graph=nearest_neighbour_graph(X, 4) if graph else None)
+    assert calls == ["validate_data", "encode_labels"]
+
+
+def test_fit_leaves_the_callers_arrays_alone(blobs: tuple[np.ndarray, ...]) -> None:
+    """Even if they are of the type that is trained on."""
+    X, _, few = blobs
+    for features in (X.astype(np.float32), sp.csr_array(X.astype(np.float32))):
+        before = features.copy()
+        model = quick(max_epochs=1, feature_scaling="none").fit(features, few)
+        held = features.data if sp.issparse(features) else features
+        assert held.flags.writeable
+        held *= 2.0
+        assert not (model.graph_.features != before).sum()
+
+
+def test_training_rows_are_indexed_once(
+    blobs: tuple[np.ndarray, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, few = blobs
+    model = quick(max_epochs=1).fit(X, few)
+    model.save(tmp_path / "model")
+    indexed: list[int] = []
+    fit = NearestNeighbors.fit
+
+    def counted(self: NearestNeighbors, X: Any, y: None = None) -> NearestNeighbors:
+        indexed.append(len(X))
+        return fit(self, X, y)
+
+    monkeypatch.setattr(NearestNeighbors, "fit", counted)
+    expected = model.predict_proba(X[:3])
+    assert not indexed
+    loaded = GrandClassifier.load(tmp_path / "model")
+    for _ in range(3):
+        assert np.array_equal(loaded.predict_proba(X[:3]), expected)
+    assert indexed == [90]
 
 
 def test_it_trains_as_the_loop_does(community: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,19 @@ def test_a_loaded_model_predicts_the_same_bits(
     assert loaded.method.config == method.config
 
 
+def test_the_place_in_the_catalogue_is_kept(
+    community: Graph, configure: Any, tmp_path: Path
+) -> None:
+    listed = dataclasses.replace(community, catalogue_name="cora")
+    save_model(tmp_path, trained(listed, configure(max_epochs=1)), listed)
+    assert load_model(tmp_path).graph.catalogue_name == "cora"
+
+
 def test_the_training_graph_comes_back_as_it_was(saved: Path, community: Graph) -> None:
     graph = load_model(saved).graph
 
     assert graph.fingerprint() == community.fingerprint()
-    assert graph.name == "community"
+    assert (graph.name, graph.catalogue_name) == ("community", None)
     assert graph.class_names == community.class_names
     assert graph.ids.tolist() == community.ids.tolist()
     assert graph.split is not None
@@ -225,7 +234,9 @@ def test_a_damaged_description_is_named(saved: Path, text: str) -> None:
 def test_a_later_format_is_refused(saved: Path) -> None:
     edit(saved, format=2)
 
-    with pytest.raises(ModelError, match=r"model\.json has format 2, and grand .* reads format 1"):
+    with pytest.raises(
+        ModelError, match=r"model\.json has format 2, but dropnode .* reads format 1"
+    ):
         load_model(saved)
 
 
@@ -258,7 +269,7 @@ def test_tensors_that_do_not_fit_are_refused(
 ) -> None:
     replace_tensors(saved, name, **{tensor: values})
 
-    with pytest.raises(ModelError, match=f"{name} does not hold what it should"):
+    with pytest.raises(ModelError, match=f"{name} has invalid contents"):
         load_model(saved)
 
 
@@ -279,7 +290,7 @@ def test_pointers_outside_a_matrix_are_refused(
     outside[1] = 10_000
     replace_tensors(tmp_path, "graph.safetensors", **{f"{matrix}/{part}": outside})
 
-    with pytest.raises(ModelError, match=r"graph\.safetensors does not hold what it should"):
+    with pytest.raises(ModelError, match=r"graph\.safetensors has invalid contents"):
         load_model(tmp_path)
 
 

@@ -1,14 +1,13 @@
-"""Saved models: a folder of plain tensors and one JSON file that vouches for them.
+"""Saved models: a folder of plain tensors, and one JSON file with their hashes.
 
-Predicting for a node takes its graph, so the training graph is part of a model. Nothing is
-pickled: loading a model reads numbers and text, and never executes what the folder holds.
+A prediction for a node needs its graph, so the training graph is part of a model. Nothing is
+pickled: loading a model reads numbers and text, and never executes anything in the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 import dropnode
+from dropnode.environment import versions
 from dropnode.errors import ModelError
 from dropnode.files import write_bytes
 from dropnode.graph import Graph, Split
@@ -30,7 +30,7 @@ from dropnode.methods.table import method_type
 from dropnode.ops.scaling import FeatureScaling
 
 FORMAT = 1
-"""Counts changes of the layout that an older version could not read."""
+"""Increased with every change of the layout that an older version could not read."""
 
 WEIGHTS, GRAPH, MODEL = "weights.safetensors", "graph.safetensors", "model.json"
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a folder holds.
+    """A model read from a folder.
 
     Attributes
     ----------
@@ -49,11 +49,11 @@ class SavedModel:
     graph : Graph
         The training graph and its split.
     classes : ndarray
-        The label each class code stands for, of the type it was trained with.
+        The label of each class code, of the type it was trained with.
     provenance : dict
-        Where the model comes from, as its saver put it.
+        Where the model comes from, as given to :func:`save_model`.
     extra : dict
-        What else the saver wanted to have back.
+        Further values given to :func:`save_model`.
     """
 
     method: NodeClassifier
@@ -72,7 +72,7 @@ def save_model(
     provenance: dict[str, Any] | None = None,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Save a trained method with its training graph, over an older model if there is one.
+    """Save a trained method with its training graph, replacing an older model in the folder.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def save_model(
     graph : Graph
         The graph it was trained on.
     classes : ndarray, optional
-        The label each class code stands for; by default, the graph's class names.
+        The label of each class code; by default, the graph's class names.
     provenance, extra : dict of JSON values, optional
-        Kept as they are, and returned by :func:`load_model`.
+        Stored unchanged, and returned by :func:`load_model`.
     """
     folder = Path(folder)
     files = {
@@ -120,7 +120,7 @@ def save_model(
         ) from error
     for name, data in files.items():
         write_bytes(folder / name, data)
-    # Last, because its hashes vouch for the other two: a save cut short cannot pass for a model.
+    # Last, because it has the hashes of the other two: an interrupted save is not a valid model.
     write_bytes(folder / MODEL, text.encode())
 
 
@@ -130,13 +130,14 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     Raises
     ------
     ModelError
-        If a file is missing, damaged, of another save, or of a format this version cannot read.
+        If a file is missing, is damaged, comes from another save, or has a format that this
+        version cannot read.
     """
     folder = Path(folder)
     document = _document(folder / MODEL)
     weights, arrays = (_tensors(folder / name, document) for name in (WEIGHTS, GRAPH))
 
-    # Models saved before there were other methods do not name theirs.
+    # Models saved before there were other methods have no method name.
     kind = _read(folder / MODEL, lambda: method_type(document.get("method", "grand")))
     config, classes = _read(
         folder / MODEL,
@@ -154,24 +155,14 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     return SavedModel(method, graph, classes, document["provenance"], document["extra"])
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that a result or a model depends on."""
-    return {
-        "dropnode": dropnode.__version__,
-        "torch": torch.__version__.partition("+")[0],
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def _document(path: Path) -> dict[str, Any]:
-    """Read model.json and see that this version understands it."""
+    """Read model.json and check its format."""
     document = _read(path, lambda: json.loads(_bytes(path)))
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMAT:
         raise ModelError(
-            f"{path} has format {found!r}, and dropnode {dropnode.__version__} reads format "
-            f"{FORMAT}; load it with the version that saved it, or train anew"
+            f"{path} has format {found!r}, but dropnode {dropnode.__version__} reads format "
+            f"{FORMAT}; load it with the version that saved it, or train again"
         )
     return document
 
@@ -180,7 +171,7 @@ def _tensors(path: Path, document: dict[str, Any]) -> Arrays:
     data = _bytes(path)
     if _sha256(data) != _read(path.with_name(MODEL), lambda: document["sha256"][path.name]):
         raise ModelError(
-            f"{path} is not the file that {MODEL} beside it vouches for: a save was cut short, or "
+            f"{path} does not have the hash that {MODEL} lists for it: a save was interrupted, or "
             "the file was damaged or replaced; save the model again, or restore the whole folder"
         )
     return _read(path, lambda: safetensors.load(data))
@@ -196,15 +187,14 @@ def _bytes(path: Path) -> bytes:
 
 
 def _read(path: Path, parse: Callable[[], T]) -> T:
-    """Run a parser, and turn whatever it trips over into a word about its file."""
+    """Run a parser, and turn its errors into one that names the file."""
     try:
         return parse()
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError(
-            f"{path} does not hold what it should ({type(error).__name__}: {error}); save the "
-            "model again"
+            f"{path} has invalid contents ({type(error).__name__}: {error}); save the model again"
         ) from error
 
 
@@ -245,7 +235,7 @@ def _graph(
     ids: dict[str, Any] | None,
 ) -> Graph:
     parts = {part: arrays[f"split/{part}"] for part in PARTS if split is not None}
-    # The builder checks everything once more, so that even a forged folder gives a sound graph.
+    # The builder checks everything, so that even a forged folder gives a sound graph.
     return Graph.from_scipy(
         _matrix("adjacency", arrays, [features[0], features[0]]),
         _matrix("features", arrays, features),
@@ -266,19 +256,19 @@ def _matrix(name: str, arrays: Arrays, shape: list[int]) -> Matrix:
         return arrays[name]
     parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
     matrix = sp.csr_array(parts, shape=tuple(shape))
-    # SciPy trusts its pointers, and forged ones would reach into foreign memory.
+    # SciPy trusts its pointers, and forged ones would read outside the arrays.
     matrix.check_format(full_check=True)
     return matrix
 
 
 def _described(values: np.ndarray) -> dict[str, Any]:
-    """Return an array of labels or ids as JSON, which knows numbers, text and booleans apart."""
+    """Return an array of labels or ids as JSON values, which keep numbers, text and booleans."""
     return {"dtype": values.dtype.str, "values": values.tolist()}
 
 
 def _array(dtype: str, values: list[Any]) -> np.ndarray:
     if np.dtype(dtype).hasobject:
-        # Lists cannot name anything: in JSON, one stands for a tuple.
+        # A list cannot be an id or a label: in JSON, it is what a tuple becomes.
         return np.fromiter(map(_tupled, values), dtype=object, count=len(values))
     return np.array(values, dtype=dtype)
 
@@ -288,7 +278,7 @@ def _tupled(value: Any) -> Any:
 
 
 def _contiguous(arrays: Arrays) -> Arrays:
-    # safetensors writes the buffer as it lies in memory, whatever the strides.
+    # safetensors writes the buffer as it is in memory, ignoring strides.
     return {name: np.asarray(values, order="C") for name, values in arrays.items()}
 
 

@@ -140,7 +140,7 @@ def test_edges_become_the_symmetric_maximum(
 
 
 @given(edge_lists(), st.sampled_from(["coo", "csr", "matrix", "dense", "tensor"]))
-@pytest.mark.filterwarnings("ignore::dropnode.graph.GraphWarning")
+@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 def test_a_matrix_becomes_the_symmetric_maximum(
     drawn: tuple[int, list[tuple[int, int, float]]], form: str
 ) -> None:
@@ -443,7 +443,7 @@ def with_features(network: nx.Graph) -> nx.Graph:
 
 
 @pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
-@pytest.mark.filterwarnings("ignore::dropnode.graph.GraphWarning")
+@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 def test_every_kind_of_networkx_graph(kind: Any) -> None:
     network = kind()
     network.add_edge("cy", "ann", weight=2)
@@ -510,7 +510,7 @@ def test_an_empty_or_negative_networkx_graph_is_refused() -> None:
 
 
 @given(edge_lists(), st.booleans(), st.booleans())
-@pytest.mark.filterwarnings("ignore::dropnode.graph.GraphWarning")
+@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 def test_a_graph_goes_to_pyg_and_back(
     drawn: tuple[int, list[tuple[int, int, float]]], labelled: bool, divided: bool
 ) -> None:

@@ -225,7 +225,7 @@ def assert_refused(path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         read_checkpoint(path)
     assert str(path) in str(caught.value)
-    assert "delete it to start anew" in str(caught.value)
+    assert "delete it to start again" in str(caught.value)
 
 
 def test_a_truncated_file_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_the_loop_refuses_the_checkpoint_of_another_run(
     train(Grand(configure(max_epochs=2)), community, seed=1, checkpoint=path)
     before = path.read_bytes()
 
-    with pytest.raises(CheckpointError, match="seed 1, this one has 2"):
+    with pytest.raises(CheckpointError, match="seed 1, but this run has seed 2"):
         train(Grand(configure(max_epochs=2)), community, seed=2, checkpoint=path)
     with pytest.raises(CheckpointError, match="another method or graph"):
         train(Grand(configure(max_epochs=2, hidden=5)), community, seed=1, checkpoint=path)

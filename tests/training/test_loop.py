@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -575,6 +575,42 @@ class Majority(Method):
 
     def load_state(self, state: State) -> None:
         self.counts = state["counts"]
+
+
+@pytest.mark.parametrize("head", ["mlp", "gcn", "gat"])
+def test_the_global_generator_is_seeded_for_methods_that_draw_from_it(
+    head: str, community: Graph, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others leave it alone, so that trainings in several threads do not wait for each other."""
+    seeded: list[Stream] = []
+    torch_global = Stream.torch_global
+
+    def recorded(self: Stream) -> AbstractContextManager[None]:
+        seeded.append(self)
+        return torch_global(self)
+
+    monkeypatch.setattr(Stream, "torch_global", recorded)
+    state = torch.get_rng_state()
+    run(configure(head=head, max_epochs=2), community)
+    assert bool(seeded) == (head == "gat")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_validation_watches_the_training_and_validation_nodes(community: Graph) -> None:
+    """Asked for once, and called after every epoch."""
+    asked: list[list[int]] = []
+    called: list[int] = []
+
+    class Watched(Slope):
+        def watch(self, rows: np.ndarray) -> Callable[[], torch.Tensor]:
+            asked.append(rows.tolist())
+            logits = super().watch(rows)
+            return lambda: (called.append(1), logits())[1]
+
+    assert community.split is not None
+    outcome = train(Watched(phases=2), community)
+    assert asked == [[*community.split.train, *community.split.val]]
+    assert len(called) == outcome.epochs
 
 
 def test_a_method_in_two_phases(community: Graph) -> None:

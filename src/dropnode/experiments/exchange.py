@@ -218,7 +218,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a CSV or Parquet file with its numbers and its JSON read; empty columns go."""
+    """Return a row of a CSV or Parquet file with its numbers and JSON read, without empty columns."""
     values: dict[str, Any] = {}
     for name, value in row.items():
         if value == "":

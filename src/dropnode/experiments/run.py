@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dropnode.environment import versions
 from dropnode.errors import ConfigError
 from dropnode.experiments.measures import Training, measure
 from dropnode.experiments.references import Reference
@@ -17,7 +18,6 @@ from dropnode.experiments.trials import Data, Finished, Trial, now, plan_with_ch
 from dropnode.files import write_json
 from dropnode.graph import Graph
 from dropnode.methods.table import Choice, restore_method
-from dropnode.saving import versions
 from dropnode.training import Callback, Method, train
 
 

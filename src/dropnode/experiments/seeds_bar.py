@@ -14,7 +14,7 @@ from dropnode.training.progress import Bar, clock
 
 
 class SeedsBar(Bar):
-    """Reports how many seeds are done, their accuracy so far, and the time left.
+    """A bar that shows how many seeds are done, their accuracy so far, and the time left.
 
     Parameters
     ----------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dropnode.environment import environment
 from dropnode.experiments import measures
 from dropnode.experiments.references import Reference
 from dropnode.experiments.results import (
@@ -29,7 +27,6 @@ from dropnode.experiments.spec import Spec
 from dropnode.experiments.statistics import Difference, Summary, compare, holm, summarise
 from dropnode.experiments.store import Record
 from dropnode.experiments.trials import Data, now
-from dropnode.saving import versions
 
 ENOUGH = 20
 """Seeds on either side from which a claim without a significant difference is not confirmed."""
@@ -56,7 +53,7 @@ def summarise_experiment(
         description=spec.description,
         command=command,
         finished=now(),
-        environment=_machine(),
+        environment=Machine(**environment()),
         datasets=tuple(_dataset(data, name) for name in spec.datasets),
         rows=tuple(_row(spec, cell, find) for cell in cells),
         comparisons=_comparisons(spec, scores),
@@ -99,24 +96,6 @@ def _setting(cell: Cell, changes: Mapping[str, Any], find: Find) -> StageRow:
         chosen=False,
         trials=tuple(trial.id for trial in cell.trials),
     )
-
-
-def _machine() -> Machine:
-    return Machine(
-        platform=platform.platform(terse=True),
-        processor=_processor(),
-        cores=os.cpu_count(),
-        python=platform.python_version(),
-        versions=versions(),
-    )
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _scores(cell: Cell, find: Find, name: str = "test_accuracy") -> dict[Hashable, float]:

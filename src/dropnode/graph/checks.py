@@ -1,7 +1,7 @@
-"""Raw input into sound arrays: every check that stands between a caller's data and a Graph.
+"""The checks that turn a caller's data into the sound arrays of a Graph.
 
-NumPy guesses when it converts: ``["a", nan]`` becomes text, ``[2**63, 1]`` becomes float. So what
-names something (ids, edge ends, labels) is read value by value, and only numbers go to NumPy.
+NumPy guesses types when it converts: ``["a", nan]`` becomes text, ``[2**63, 1]`` becomes float.
+Therefore ids, edge ends and labels are read value by value, and only numbers are left to NumPy.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_NODES = 2**31 - 1
 def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Turn labels of any kind into codes and the sorted distinct classes.
 
-    Unknown is -1, None, NaN or pandas' NA. Whole floats count as integers: a column of integers
-    with gaps reaches us as floats.
+    Unknown is -1, None, NaN or pandas' NA. Whole floats count as integers, because a column of
+    integers with missing values arrives as floats.
 
     Examples
     --------
@@ -68,12 +68,12 @@ def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_nodes(features: Any, ids: Any = None) -> tuple[Matrix, np.ndarray]:
-    """Return finite float32 features, sparse if they came sparse, and one distinct id a row."""
+    """Return finite float32 features, sparse if they were given so, and a unique id per row."""
     matrix = to_float32(features, "features")
     shape = matrix.shape
     if len(shape) != 2 or shape[1] == 0:
         raise GraphError(
-            f"features have shape {shape}; expected two dimensions, one row a node and at least "
+            f"features have shape {shape}; expected two dimensions, one row per node and at least "
             "one column (for a graph without any, pass scipy.sparse.eye_array(n))"
         )
     if not 0 < shape[0] <= MAX_NODES:
@@ -106,7 +106,7 @@ def canonical(matrix: Any) -> sp.csr_array:
 
 
 def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
-    """Return the links that pairs of ids spell, of weight 1 unless told otherwise."""
+    """Return the links that pairs of ids describe, with weight 1 by default."""
     numbered = ids.dtype == np.int64 and np.array_equal(ids, np.arange(len(ids)))
     names = _ends(edges)
     if numbered and names.dtype.kind in "iuf":
@@ -131,21 +131,21 @@ def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
     values = to_float32(weights, "edge weights")
     if values.shape != source.shape:
         raise GraphError(
-            f"weights have shape {values.shape} for {len(source):,} edges; give one weight an edge"
+            f"weights have shape {values.shape} for {len(source):,} edges; give one weight per edge"
         )
     return source, target, values
 
 
 def matrix_links(adjacency: Any, ids: np.ndarray) -> Links:
-    """Return the links that a square matrix holds, sparse or dense."""
+    """Return the links in a square matrix, sparse or dense."""
     matrix = to_float32(adjacency, "the adjacency")
     if matrix.shape != (len(ids), len(ids)):
         raise GraphError(
             f"the adjacency has shape {matrix.shape} for {len(ids):,} rows of features; "
-            "expected a square matrix, one row and one column a node"
+            "expected a square matrix with one row and one column per node"
         )
     entries = sp.coo_array(matrix)
-    # A stored zero is no edge, and setdiag(0) stores them: nothing to report.
+    # A stored zero is no edge, and needs no warning: setdiag(0) stores zeros.
     entries.eliminate_zeros()
     source, target = (axis.astype(np.int64) for axis in entries.coords)
     return source, target, entries.data
@@ -154,8 +154,8 @@ def matrix_links(adjacency: Any, ids: np.ndarray) -> Links:
 def to_adjacency(links: Links, ids: np.ndarray) -> tuple[sp.csr_array, tuple[str, ...]]:
     """Merge parallel edges and both directions by maximum weight, and drop self-loops.
 
-    Also returns what was repaired, one sentence each. An edge listed in both directions is no
-    repair: that is how most formats write an undirected edge.
+    Also returns the repairs, one sentence each. An edge listed in both directions is no repair:
+    most formats write an undirected edge that way.
     """
     source, target, weights = links
     bad = ~np.isfinite(weights) | (weights < 0)
@@ -194,7 +194,7 @@ def to_codes(
     names = None if class_names is None else tuple(str(name) for name in class_names)
     if names and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise GraphError(f"class name {twice!r} stands more than once; name every class apart")
+        raise GraphError(f"class name {twice!r} occurs more than once; class names must be unique")
     if labels is None:
         return np.full(num_nodes, UNKNOWN, dtype=np.int64), names or ()
     codes, classes = encode_labels(labels)
@@ -203,7 +203,7 @@ def to_codes(
     for label in classes.tolist():
         if not isinstance(label, int) or not 0 <= label < len(names):
             raise GraphError(
-                f"label {label!r} stands for none of the {len(names)} class_names; with them, "
+                f"label {label!r} is the code of none of the {len(names)} class_names; with them, "
                 f"labels are 0 to {len(names) - 1}, and -1 where unknown"
             )
     known = codes != UNKNOWN
@@ -238,11 +238,11 @@ def to_parts(data: Any) -> list[np.ndarray] | None:
     parts = []
     for part, mask in masks.items():
         chosen = np.zeros(len(data.x), dtype=bool) if mask is None else np.asarray(plain(mask))
-        # Several splits come as the columns of one mask; reading on would mix them up.
+        # Several splits come as the columns of one mask, and would be mixed up.
         if chosen.shape != (len(data.x),):
             raise GraphError(
                 f"{part}_mask has shape {chosen.shape} for {len(data.x):,} nodes; expected one "
-                "value a node: of several splits, keep one column"
+                "value per node: of several splits, keep one column"
             )
         parts.append(np.flatnonzero(chosen))
     return parts
@@ -251,7 +251,7 @@ def to_parts(data: Any) -> list[np.ndarray] | None:
 def to_float32(values: Any, what: str) -> Matrix:
     """Return a float32 copy of dense values, or a list of sparse entries.
 
-    What is too large becomes infinite, for the caller to refuse by name.
+    Numbers too large for float32 become infinite; the caller reports them.
     """
     values = plain(values)
     try:
@@ -286,7 +286,7 @@ def plain(values: Any) -> Any:
 
 
 def who(ids: np.ndarray, position: int) -> str:
-    """Return a node's id as the caller wrote it, free of NumPy's type names."""
+    """Return a node's id as the caller wrote it, without NumPy's type names."""
     return repr(ids[[position]].tolist()[0])
 
 
@@ -296,7 +296,7 @@ def _ids(ids: Any, num_nodes: int) -> np.ndarray:
     names = _items(ids, "ids")
     if len(names) != num_nodes:
         raise GraphError(
-            f"{len(names):,} ids for {num_nodes:,} rows of features; give one id a node"
+            f"{len(names):,} ids for {num_nodes:,} rows of features; give one id per node"
         )
     seen: dict[Any, int] = {}
     for position, name in enumerate(names):
@@ -305,13 +305,16 @@ def _ids(ids: Any, num_nodes: int) -> np.ndarray:
         first = seen.setdefault(name, position)
         if first != position:
             raise GraphError(
-                f"id {name!r} stands at positions {first} and {position}; ids must be unique"
+                f"id {name!r} occurs at positions {first} and {position}; ids must be unique"
             )
     return _integers(names)
 
 
 def _missing(value: Any) -> bool:
-    """None, or what does not equal itself: NaN, NaT and pandas' NA, which has no truth value."""
+    """Return whether a value is None, NaN, NaT or pandas' NA.
+
+    The last three do not equal themselves; pandas' NA has no truth value either.
+    """
     try:
         return value is None or not bool(value == value)
     except TypeError:
@@ -319,7 +322,7 @@ def _missing(value: Any) -> bool:
 
 
 def _items(values: Any, what: str) -> list[Any]:
-    """Return a sequence, one value a node, as a list of plain Python values."""
+    """Return a sequence with one value per node as a list of plain Python values."""
     values = plain(values)
     if hasattr(values, "__array__"):
         values = np.asarray(values)
@@ -331,16 +334,16 @@ def _items(values: Any, what: str) -> list[Any]:
     if isinstance(values, (str, dict, set, frozenset)):
         raise GraphError(
             f"{what} are a {type(values).__name__}; expected a sequence in the order of the "
-            "features, one value a node"
+            "features, with one value per node"
         )
     try:
         items = list(values)
         if not set(map(type, items)) <= {str, int, float, bool, type(None)}:
             items = [_scalar(item) for item in items]
-        set(items)  # Everything here is looked up by its hash.
+        set(items)  # Values are looked up by hash.
     except TypeError as error:
         raise GraphError(
-            f"{what} cannot be read ({error}); expected a sequence with one text or number a node"
+            f"{what} cannot be read ({error}); expected a sequence with one text or number per node"
         ) from error
     return items
 
@@ -349,7 +352,7 @@ def _ends(edges: Any) -> np.ndarray:
     """Return both ends of every pair, one pair after another."""
     edges = plain(edges)
     if hasattr(edges, "itertuples") and len(set(edges.dtypes)) > 1:
-        # Columns of a frame that differ in type: a type for both could round large ids.
+        # The columns of the frame differ in type, and a common type could round large ids.
         edges = edges.itertuples(index=False)
     if hasattr(edges, "__array__"):
         pairs = np.asarray(edges)

@@ -1,7 +1,7 @@
-"""Graph: the one type every part of the package takes, and the one place where input is checked.
+"""Graph: the type that every part of the package takes.
 
-A :class:`Graph` that exists is sound: symmetric, without self-loops or parallel edges, with finite
-float32 features and encoded labels. Nothing downstream checks again.
+Every :class:`Graph` is symmetric, without self-loops or parallel edges, with finite float32
+features and encoded labels. Its builders check the input, so no other code has to.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Split:
     train, val, test : integer arrays
         Disjoint node positions; a part may be empty.
     name : str
-        What the split is called wherever a result is reported, such as ``"public"``.
+        The name of the split in results, such as ``"public"``.
 
     Examples
     --------
@@ -62,8 +62,8 @@ class Split:
         values, counts = np.unique(np.concatenate(list(parts.values())), return_counts=True)
         if (counts > 1).any():
             raise GraphError(
-                f"node {values[counts > 1][0]} stands more than once in split {self.name!r}; "
-                "give every node to at most one of train, val and test"
+                f"node {values[counts > 1][0]} occurs more than once in split {self.name!r}; "
+                "put every node into at most one of train, val and test"
             )
         self.__setstate__(parts)
 
@@ -88,8 +88,8 @@ class Graph:
     """An undirected graph with node features, some labels, and perhaps a split.
 
     Build one with :meth:`from_edges`, :meth:`from_scipy`, :meth:`from_networkx` or
-    :meth:`from_pyg`: they repair what is safe to repair, and say so by a :class:`GraphWarning`,
-    and refuse the rest by a :class:`GraphError`. A Graph is a copy that never changes.
+    :meth:`from_pyg`: they repair what is safe to repair, with a :class:`GraphWarning`, and raise
+    a :class:`GraphError` for the rest. A Graph copies its input and never changes.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Graph:
     split : Split or None
         Which nodes train, validate and test.
     name : str
-        What the graph is called in results.
+        The name of the graph in results.
     notes : tuple of str
         What the builder repaired.
     catalogue_name : str or None
@@ -133,7 +133,7 @@ class Graph:
     catalogue_name: str | None = None
 
     def __post_init__(self) -> None:
-        # Only the builders make read-only arrays, so these have passed every check.
+        # Only the builders make arrays read-only, so these have passed every check.
         arrays = _arrays(self.adjacency, self.features, self.labels, self.ids)
         if not all(isinstance(array, np.ndarray) and not array.flags.writeable for array in arrays):
             raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
@@ -157,8 +157,8 @@ class Graph:
     if not TYPE_CHECKING:  # An attribute that does not exist stays an error to mypy.
 
         def __getattribute__(self, name: str) -> Any:
-            # Methods such as setdiag replace a sparse matrix's arrays, read-only or not. On a new
-            # object over the same arrays, they cannot reach the graph.
+            # Methods such as setdiag replace the arrays of a sparse matrix, read-only or not. On a
+            # new object that shares the arrays, they cannot change the graph.
             value = object.__getattribute__(self, name)
             return copy.copy(value) if sp.issparse(value) else value
 
@@ -180,13 +180,13 @@ class Graph:
         Parameters
         ----------
         edges : pairs, or an array or frame of two columns
-            Each edge once or in both directions; the larger weight counts.
+            Each edge once or in both directions; of two weights the larger is kept.
         features : array, frame, tensor or sparse matrix
-            One row a node.
+            One row per node.
         labels : sequence, optional
             Numbers, text or booleans; -1, None or NaN where unknown.
         weights : sequence of numbers, optional
-            One weight an edge, 1 by default.
+            One weight per edge, 1 by default.
         ids : sequence, optional
             The names that ``edges`` uses, in the order of the rows of ``features``.
         class_names : sequence of str, optional
@@ -211,8 +211,8 @@ class Graph:
     ) -> Graph:
         """Build a graph from a square adjacency matrix, sparse or dense, of edge weights.
 
-        An entry stored twice counts as two parallel edges: the larger stays. Everything else is
-        as in :meth:`from_edges`.
+        An entry stored twice counts as two parallel edges, of which the larger is kept. Everything
+        else is as in :meth:`from_edges`.
         """
         nodes = to_nodes(features, ids)
         links = matrix_links(adjacency, nodes[1])
@@ -258,13 +258,13 @@ class Graph:
     def from_pyg(cls, data: Any, *, name: str = "graph") -> Graph:
         """Build a graph from a PyTorch Geometric ``Data``.
 
-        Read are ``x``, ``edge_index``, ``edge_weight``, ``y``, the train, val and test masks, and
-        the ``class_names`` that :meth:`to_pyg` leaves.
+        Reads ``x``, ``edge_index``, ``edge_weight``, ``y``, the train, val and test masks, and the
+        ``class_names`` that :meth:`to_pyg` sets.
         """
         for needed in ("x", "edge_index"):
             if getattr(data, needed, None) is None:
                 raise GraphError(
-                    f"the Data object has no {needed}; it needs x, one row a node, and edge_index"
+                    f"the Data object has no {needed}; it needs x, one row per node, and edge_index"
                 )
         parts: Any = to_parts(data)
         return cls.from_edges(
@@ -313,7 +313,7 @@ class Graph:
 
     @property
     def num_features(self) -> int:
-        """Number of features of a node."""
+        """Number of features per node."""
         return int(self.features.shape[1])
 
     @property
@@ -352,7 +352,8 @@ class Graph:
             if len(bare):
                 raise GraphError(
                     f"node {who(self.ids, bare[0])} is in the {part} part of split {split.name!r} "
-                    f"but has no label (such nodes: {len(bare):,}); label it or take it out"
+                    f"but has no label (such nodes: {len(bare):,}); label it, or remove it "
+                    "from the split"
                 )
         absent = np.setdiff1d(np.arange(self.num_classes), self.labels[split.train])
         if len(absent):
@@ -363,13 +364,13 @@ class Graph:
             )
 
     def fingerprint(self) -> str:
-        """Return a sha256 of edges, features, labels and classes: which data a result is about.
+        """Return a sha256 of edges, features, labels and classes, which identifies the data.
 
-        Names do not count, nor does the split. Dense and sparse features differ.
+        Names and the split do not count. Dense and sparse features differ.
         """
         digest = hashlib.sha256(repr((self.features.shape, self.class_names)).encode())
         for array in _arrays(self.adjacency, self.features, self.labels):
-            # How wide an index is depends on the SciPy version, not on the data.
+            # The width of an index depends on the SciPy version, not on the data.
             digest.update(array.astype("<i8" if array.dtype.kind == "i" else "<f4").tobytes())
         return digest.hexdigest()
 
@@ -424,13 +425,13 @@ def _freeze(*members: Matrix) -> None:
 
 
 def _arrays(*members: Matrix) -> list[np.ndarray]:
-    """Return the plain arrays of which the members, dense or sparse, are made."""
+    """Return the plain arrays that make up dense or sparse matrices."""
     made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
     return [array for arrays in made_of for array in arrays]
 
 
 def _outside() -> int:
-    """Return the stack level of the first line outside the package: the user's own."""
+    """Return the stack level of the first line outside the package, in the user's code."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dropnode":
         frame, level = frame.f_back, level + 1

@@ -5,7 +5,7 @@ and asked about new nodes in one way, whatever the method. A subclass supplies a
 
     make_network(sizes)                     the network, with initial weights
     classify(tensors)                       logits of every node of a graph, without randomness
-    hops                                    how far away from a node its answer looks
+    hops                                    how many hops away a node's logits look
     prepare_training(graph, split, stream)  optional: what training needs besides, drawn or computed
     sparse_features                         optional: whether features are held sparse
 
@@ -95,7 +95,7 @@ class NodeClassifier(Method):
 
     @property
     def hops(self) -> int | None:
-        """How many hops away from a node its answer looks; None if at the whole graph."""
+        """How many hops away from a node its logits look; None for the whole graph."""
         return None
 
     @property
@@ -115,7 +115,7 @@ class NodeClassifier(Method):
         self.prepare_training(graph, split, stream)
 
     def restore(self, graph: Graph, scaling: FeatureScaling, state: State) -> None:
-        """Get ready to predict with what an earlier training on the graph has learnt."""
+        """Get ready to predict, with the scaling and the state of an earlier training."""
         # The weights that a network starts with are replaced at once: drawing them should not
         # advance the user's generator.
         with Stream(0).torch_global() if self.draws_from_torch else nullcontext():

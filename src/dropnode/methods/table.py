@@ -40,7 +40,7 @@ GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "grand-no-cr-dn": {"consistency_weight": 0.0, "drop_rate": 0.0},
     }
 )
-"""What each variant of the paper changes in a preset."""
+"""The changes that each variant of the paper makes to a preset."""
 
 METHODS: tuple[str, ...] = (*GRAND_VARIANTS, *BASELINES)
 """The names that :func:`make_method` knows."""

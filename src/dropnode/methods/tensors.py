@@ -152,7 +152,7 @@ def select_columns(matrix: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
     SciPy's own selection costs time and memory for every column that the matrix has.
     """
     places = np.searchsorted(columns, matrix.indices)
-    # What lies behind the last column has no place; any other answers the question below.
+    # An entry behind the last column finds -1, which it does not equal.
     kept = np.append(columns, -1)[places] == matrix.indices
     counts = np.concatenate([[0], np.cumsum(kept)])
     return sp.csr_array(

@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file holds all that a killed run needs to go on.
+"""Checkpoints: one safetensors file with everything that a killed run needs to resume.
 
-A single file, replaced atomically, cannot be half of one epoch and half of another; and reading
-it never executes anything, as reading a pickle would.
+A single file that is replaced atomically cannot mix two epochs. Reading it never executes anything,
+as reading a pickle could.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dropnode.files import write_bytes
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run stands: position, weights, optimiser, best weights and history."""
+    """The state of a run: position, weights, optimiser, best weights and history."""
 
     seed: int
     phase: int
@@ -36,7 +36,7 @@ class Checkpoint:
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint so that ``path`` always holds a whole one."""
+    """Write a checkpoint atomically, so that ``path`` always holds a complete one."""
     tensors = {f"state/{name}": value for name, value in checkpoint.state.items()}
     tensors |= {f"best/{name}": value for name, value in (checkpoint.best_state or {}).items()}
     slots = checkpoint.optimiser["state"]
@@ -49,7 +49,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "progress": checkpoint.progress,
         "best_epoch": checkpoint.best_epoch,
         "seconds": checkpoint.seconds,
-        # JSON gives back every bit of a float, and Python's knows NaN and infinity.
+        # JSON keeps every bit of a float, and Python's JSON has NaN and infinity.
         "history": checkpoint.history,
         "param_groups": checkpoint.optimiser["param_groups"],
     }
@@ -58,7 +58,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """Read a checkpoint; None where there is none yet."""
+    """Read a checkpoint; None if the file does not exist."""
     if not path.exists():
         return None
     try:
@@ -68,7 +68,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         return _assemble(position, tensors)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{path} is not a checkpoint of this version ({error}); delete it to start anew"
+            f"{path} is not a checkpoint of this version ({error}); delete it to start again"
         ) from error
 
 

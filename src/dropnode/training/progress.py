@@ -1,4 +1,4 @@
-"""What a person sees while runs go on: a live bar, or now and then a line in a log."""
+"""Progress of runs for a person to watch: a live bar, or a line in a log every few seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dropnode.training import Outcome, Phase
 
 
 class Bar:
-    """A live line while a ``with`` block lasts, gone afterwards; nothing where it cannot move."""
+    """A live line for the duration of a ``with`` block; nothing if the console is no terminal."""
 
     def __init__(self, title: str, console: Console, *more: ProgressColumn) -> None:
         self.title, self.console = title, console
@@ -43,7 +43,7 @@ class Bar:
         self.bar.stop()
 
     def log(self, text: str) -> None:
-        """Write a line where there is no live one."""
+        """Write a line if the console is no terminal and so has no live one."""
         if not self.console.is_terminal:
             self.console.print(
                 f"{self.title}: {text}", highlight=False, markup=False, soft_wrap=True
@@ -53,7 +53,7 @@ class Bar:
 class ProgressBar(Bar):
     """A training callback that reports epoch, losses, validation accuracy and time left.
 
-    The time left is what remains if training is not stopped early, so it is a bound.
+    The time left is an upper bound: early stopping may end training before.
     """
 
     def __init__(self, title: str, console: Console) -> None:
@@ -62,12 +62,12 @@ class ProgressBar(Bar):
         self.first_epoch = 0
 
     def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
-        """Show the epoch that is over."""
+        """Show the last epoch."""
         record = outcome.history[-1]
         epoch = int(record["epoch"])
         now = time.monotonic()
         if not self.first_epoch:
-            # A resumed run starts late: what came before took no time of ours.
+            # A resumed run does not start at epoch 1, and its earlier epochs took no time here.
             self.first_epoch, self.started = epoch, now
         pace = (now - self.started) / max(epoch - self.first_epoch, 1)
         shown = self._line(record, phase, pace * (phase.max_epochs - epoch))
@@ -87,7 +87,7 @@ class ProgressBar(Bar):
 
 
 def clock(seconds: float) -> str:
-    """Return a time as people read it.
+    """Return a duration as hours, minutes and seconds.
 
     Examples
     --------

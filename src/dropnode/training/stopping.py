@@ -12,11 +12,13 @@ from typing import Any
 class Stopping:
     """When to stop, and which epoch's weights to keep.
 
-    ``rule`` is ``"loss"``: a lower validation loss renews the patience and is what is kept;
-    ``"loss-or-accuracy"``, as GRAND's released code has it: a validation loss no higher or an
-    accuracy no lower than any before renews the patience, and weights are kept by loss alone;
-    ``"accuracy"``: the patience likewise, but the latest epoch of the highest accuracy is kept;
-    or ``"never"``: every epoch is run and the last is kept.
+    Training stops after ``patience`` epochs without progress. ``rule`` defines progress:
+
+    - ``"loss"``: a lower validation loss. The epoch of the lowest loss is kept.
+    - ``"loss-or-accuracy"``, as in GRAND's released code: a validation loss no higher, or an
+      accuracy no lower, than in any epoch before. The weights are kept by loss alone.
+    - ``"accuracy"``: as before, but the latest epoch of the highest accuracy is kept.
+    - ``"never"``: all epochs are run, and the last one is kept.
     """
 
     rule: str
@@ -25,7 +27,7 @@ class Stopping:
 
 @dataclass
 class Progress:
-    """How far a phase has come by its stopping rule."""
+    """The progress of a phase, measured by its stopping rule."""
 
     stopping: Stopping
     best_loss: float = math.inf
@@ -34,7 +36,7 @@ class Progress:
     waited: int = 0
 
     def update(self, loss: float, accuracy: float) -> bool:
-        """Take in an epoch's validation; return whether its weights are the ones to keep."""
+        """Record the validation of an epoch; return whether to keep its weights."""
         rule = self.stopping.rule
         if rule == "never":
             return True
@@ -55,12 +57,12 @@ class Progress:
         return keep
 
     def marks(self) -> dict[str, Any]:
-        """Return what a checkpoint has to keep."""
+        """Return the values that a checkpoint stores."""
         marks = dataclasses.asdict(self)
         del marks["stopping"]
         return marks
 
     @property
     def finished(self) -> bool:
-        """Whether the patience is used up."""
+        """Whether training should stop."""
         return self.stopping.rule != "never" and self.waited >= self.stopping.patience

@@ -4,11 +4,11 @@ Gasteiger (Klicpera), Bojchevski and Günnemann, *Predict then Propagate: Graph 
 Personalized PageRank*, ICLR 2019. A perceptron predicts from a node's own features; its predictions
 h are then propagated with personalised PageRank, z ← (1-α) Â z + α h, a few steps of the power
 iteration. Trained end to end on the cross-entropy of the labelled nodes, with dropout on features,
-hidden units and the entries of Â, anew in every step, and weight decay on the first layer alone.
+hidden units and the entries of Â (drawn again in every step), and weight decay on the first layer.
 
-The layer of PyTorch Geometric computes the same without dropout. With it, the layer drops from what
-the previous step has left, so that after ten steps hardly an entry remains; the authors' code draws
-from all of Â every time, and so does this.
+Without dropout, PyTorch Geometric's layer computes the same. With dropout, that layer drops from
+the entries that the previous step has left, so that after ten steps hardly any remain; the authors'
+code and this one draw from all of Â every time.
 
 Deviations: the authors' accuracies are averages over random splits that hold back validation nodes
 of their own; here, as in GRAND's comparison, the public split is used. Of epochs with equal

@@ -32,12 +32,12 @@ class BaselineConfig(Config):
     ----------
     feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
         :class:`dropnode.ops.scaling.FeatureScaling`
-    learning_rate : of Adam, unless the baseline says otherwise
+    learning_rate : of Adam, unless the baseline has another optimiser
     weight_decay : coupled, on what :meth:`Baseline.decayed` returns
     stopping : as in :class:`dropnode.training.Stopping`; ``"never"`` runs every epoch and
         keeps the last
     patience : epochs without progress before training stops
-    max_epochs : epochs at most; exactly this many where nothing can validate
+    max_epochs : the most epochs to run; exactly so many if nothing validates
     """
 
     feature_scaling: str = choice(*KINDS)

@@ -1,4 +1,4 @@
-"""Methods in closed form: ready once they are prepared, with no epoch to train."""
+"""Methods in closed form, which are fitted without epochs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dropnode.training import Outcome, Phase
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedFormConfig(Config):
-    """What every method in closed form is told."""
+    """Settings of every method in closed form."""
 
     feature_scaling: str = choice(*KINDS)
 
 
 class ClosedForm(Baseline):
-    """A method whose ``prepare`` does everything."""
+    """A method that ``prepare_training`` fits."""
 
     def phases(self) -> list[Phase]:
         """Return no phase."""
         return []
 
     def trained_as_long(self, outcome: Outcome) -> Config:
-        """Return the configuration as it is."""
+        """Return the configuration unchanged."""
         config: Config = self.config
         return config

@@ -1,14 +1,14 @@
-"""DropEdge: a GCN that trains on a thinner graph every epoch.
+"""DropEdge: a GCN that trains on a random part of the edges in every epoch.
 
 Rong, Huang, Xu and Huang, *DropEdge: Towards Deep Graph Convolutional Networks on Node
 Classification*, ICLR 2020, with GCN as the backbone. Every epoch a random part of the edges is left
-out and Â is normalised anew on the rest; validation and inference see all edges. Trained on the
+out and Â is normalised on the rest; validation and inference see all edges. Trained on the
 cross-entropy of the labelled nodes, with ReLU and dropout between the layers and none on the
 features, weight decay on everything.
 
-As in the released code, the two directions of an edge are dropped apart: a node may hear another
-that does not hear it. On Cora this validates better than dropping both at once (80.9 instead of
-80.2, ten seeds).
+As in the released code, the two directions of an edge are dropped independently: a node may receive
+messages from another without sending any back. On Cora this validates better than dropping both at
+once (80.9 instead of 80.2, ten seeds).
 
 Deviations: each direction is dropped on its own, where the released code keeps an exact share of
 them. It keeps the weights of the lowest validation loss, measured in the noise of training; here

@@ -2,9 +2,9 @@
 
 Chen, Ma and Xiao, *FastGCN: Fast Learning with Graph Convolutional Networks via Importance
 Sampling*, ICLR 2018. A GCN whose training steps see a few labelled nodes and, layer by layer, a
-sample of the nodes they listen to: ÂH is estimated from t columns, drawn with probability
-proportional to a column's norm and weighted by the inverse. The first layer's ÂX has no weights and
-is worked out once; inference uses all of Â.
+sample of the nodes they receive messages from: ÂH is estimated from t columns, drawn with
+probability proportional to a column's norm and weighted by the inverse. The first layer's ÂX has no
+weights and is computed once; inference uses all of Â.
 
 The authors' code for the citation graphs draws t columns without replacement, out of those with an
 entry in the batch, and weighs them by 1/(p t), p being a share of all columns of the graph: right

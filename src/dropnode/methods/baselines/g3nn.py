@@ -3,14 +3,14 @@
 Ma, Tang, Zhu and Mei, *A Flexible Generative Framework for Graph-based Semi-supervised Learning*,
 NeurIPS 2019, as its LSM-GCN. Labels come from features, p(y|x) being an MLP, and edges from both:
 p(e|x,y) is logistic in a few rectified combinations of the features of either end, and in its
-label. A GCN, q(y|x,G), stands for the labels that are unknown; it is what classifies. Minimised are
+label. A GCN, q(y|x,G), approximates the unknown labels, and classifies. The loss is the sum of
 
 - ``supervised``, the cross-entropy of q on the labelled nodes, times λ;
 - ``prior``, the cross-entropy of p(y|x) on the same;
 - ``agreement``, E_q[-log p(y|x)] of all other nodes, which ties the two to each other;
 - ``entropy`` of q on these nodes;
-- ``edges``, the logistic loss of edges against as many random pairs, drawn anew every epoch. Labels
-  are the known ones on training nodes, elsewhere what p(y|x) expects.
+- ``edges``, the logistic loss of edges against as many random pairs, drawn again every epoch.
+  Labels are the known ones on training nodes, elsewhere what p(y|x) expects.
 
 The authors' code decides where it differs from their bound: agreement and entropy are means over
 nodes *and* classes, and the entropy is added, hence made small, where the bound asks for much of
@@ -19,7 +19,7 @@ labels have many edges, and never which pairs of labels attract each other. Edge
 weights are seen by Â alone.
 
 Deviations: the layers of p start from Glorot uniform weights, as those of q do. The authors tuned
-settings for each dataset and what they chose is not with their code; its defaults stand for all.
+settings for each dataset but did not release them; the defaults of their code are used for all.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class G3NNConfig(BaselineConfig):
     Attributes
     ----------
     hidden : width of the hidden layers of q and of p(y|x)
-    latent : combinations of features that the edge model looks at
+    latent : combinations of features that the edge model reads
     input_dropout : of q
     dropout : elsewhere
     negatives : random pairs for each edge
@@ -113,7 +113,7 @@ class G3NN(Baseline):
     def ends(
         self, tensors: GraphTensors, prior: torch.Tensor, stream: Stream | None = None
     ) -> torch.Tensor:
-        """Return what the edge model knows of each node: latent features, then the label."""
+        """Return the edge model's input for each node: latent features, then the label."""
         latent = self.network["latent"](
             drop_features(tensors.features, self.config.dropout, stream)
         )
@@ -124,7 +124,7 @@ class G3NN(Baseline):
     def edge_scores(self, ends: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
         """Return the logit of an edge from the first to the second node of each pair."""
         edge = self.network["edge"]
-        # One term of each node on either side: nothing as wide as the ends is made for a pair.
+        # A linear map of two ends is the sum of a term per end, which is computed once per node.
         first, second = (ends @ edge.weight.view(2, -1).T).unbind(dim=1)
         return first.index_select(0, pairs[0]) + second.index_select(0, pairs[1]) + edge.bias
 

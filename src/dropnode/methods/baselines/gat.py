@@ -4,8 +4,8 @@ Veličković et al., *Graph Attention Networks*, ICLR 2018. Every layer averages
 weights that several heads of attention learn; ELU and dropout between layers, dropout on the
 attention too. Heads are concatenated, and averaged in the last layer.
 
-Attention looks at which nodes are joined, not at the weights of their edges. Deviation: biases are
-decayed along with the weights.
+Attention depends on which nodes are joined, not on the weights of their edges. Deviation: biases
+are decayed along with the weights.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Qu, Bengio and Tang, *GMNN: Graph Markov Neural Networks*, ICML 2019. A conditional random field
 over the labels of all nodes, trained by variational EM with two graph convolutional networks that
-teach each other: q infers a label from features, p predicts it from the labels around a node. q is
+teach each other: q infers a label from features, p predicts it from the labels of neighbours. q is
 first trained on the labelled nodes. In the M-step q annotates every node, by a sample of its
 sharpened prediction, and p learns to predict these labels from themselves; in the E-step p's
 predictions annotate every node, and q learns from them. Labelled nodes keep their own label
-throughout. What q says is the answer.
+throughout. The final prediction is that of q.
 
 This is the form without features in p, as the authors released it, with 83.4, 73.0 and 81.3 on
 Cora, Citeseer and Pubmed in place of the paper's figures: the mean of 100 seeds, each at its best
@@ -52,7 +52,7 @@ class GMNNConfig(BaselineConfig):
     optimiser : ``"adam"`` or ``"rmsprop"``
     temperature : sharpens q's predictions before labels are drawn from them
     rounds : M-steps, each followed by an E-step
-    round_epochs : epochs of each step of a round; ``max_epochs`` are those of the pretraining
+    round_epochs : epochs of each M-step and E-step; ``max_epochs`` are those of the pretraining
     """
 
     hidden: int = count()
@@ -77,7 +77,7 @@ class GMNN(Baseline):
         return 2
 
     def make_network(self, sizes: Sizes) -> nn.ModuleDict:
-        """Return q, p, and the annotations that one of them learns from, after the other's word."""
+        """Return q, p, and a buffer for the annotations that one learns from the other."""
         hidden = self.config.hidden
         classes = sizes.classes
         q, p = _layers(sizes.features, hidden, classes), _layers(classes, hidden, classes)
@@ -86,7 +86,7 @@ class GMNN(Baseline):
         return network
 
     def phases(self) -> list[Phase]:
-        """Return the pretraining of q, then an M-step and an E-step a round."""
+        """Return the pretraining of q, then an M-step and an E-step per round."""
         phases = [self.until_validated(PRETRAINING, self._optimiser("q"))]
         epochs = self.config.round_epochs
         for _ in range(self.config.rounds):
@@ -97,7 +97,7 @@ class GMNN(Baseline):
 
     @torch.no_grad()
     def begin(self, phase: Phase, stream: Stream) -> None:
-        """Annotate every node with what the network that is not to be trained says of it."""
+        """Annotate every node with a prediction of the network that is not trained."""
         annotations = self.network.annotations
         classes = annotations.shape[1]
         if phase.name == M_STEP:
@@ -131,7 +131,7 @@ class GMNN(Baseline):
         return self._convolve("p", self.network.annotations, self.tensors.operator, stream)
 
     def trained_as_long(self, outcome: Outcome) -> Config:
-        """Return the configuration as it is: its phases have lengths of their own."""
+        """Return the configuration unchanged: it fixes the length of every phase."""
         config: Config = self.config
         return config
 

@@ -1,8 +1,8 @@
 """GraphMix: a GCN that shares its weights with a fully-connected network trained by mixup.
 
 Verma et al., *GraphMix: Improved Training of GNNs for Semi-Supervised Learning*, AAAI 2021. There
-is one set of weights. With Â between its layers it is a GCN, which classifies; without, it looks at
-one node at a time. In every epoch a coin decides what they are trained on:
+is one set of weights. With Â between its layers it is a GCN, which classifies; without, it is a
+fully-connected network that reads single nodes. In every epoch a coin decides the loss:
 
 - the cross-entropy of the GCN on the labelled nodes (``supervised``), or
 - manifold mixup in the fully-connected network. Hidden rows of labelled nodes are mixed with each
@@ -12,14 +12,15 @@ one node at a time. In every epoch a coin decides what they are trained on:
   by a weight that grows with the epochs.
 
 As in the authors' code, layers have no bias, all weights decay, dropout is on the features alone,
-that weight is e⁻⁵ of its height before it starts to grow, and features tell whether a word is
-there, not how often: on Pubmed, TF-IDF values in their place cost two points of validation accuracy
-(three seeds). They report the test accuracy of the latest epoch with the best validation accuracy,
-as the loop does; a moving average of weights that they keep is never used, and is left out.
+that weight is e⁻⁵ of its final value before it starts to grow, and features tell whether a word
+occurs, not how often: on Pubmed, TF-IDF values in their place cost two points of validation
+accuracy (three seeds). They report the test accuracy of the latest epoch with the best validation
+accuracy, as the loop does; a moving average of weights that they keep is never used, and is left
+out.
 
 Deviations: weights start from Glorot uniform values. Class weights, where given, count in both
-supervised losses. Where only some nodes are needed, only what they see is computed: the result is
-that of the whole graph, at a fraction of the cost.
+supervised losses. If only some nodes are needed, only their neighbourhood is computed: the result
+is that of the whole graph, at a fraction of the cost.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class GraphMixConfig(BaselineConfig):
 
 @dataclass(frozen=True)
 class Field:
-    """What two convolutions look at to classify some nodes.
+    """The neighbourhood that two convolutions read to classify some nodes.
 
     Attributes
     ----------
@@ -143,9 +144,9 @@ class GraphMix(Baseline):
         self.train_field = self.field(split.train)
 
     def field(self, rows: np.ndarray) -> Field:
-        """Return what some nodes of the training graph see; the rest need not be computed."""
-        own, near = _heard(self.operator, rows)
-        hop, far = _heard(self.operator, near)
+        """Return the neighbourhood of some nodes of the training graph."""
+        own, near = _filled_columns(self.operator, rows)
+        hop, far = _filled_columns(self.operator, near)
         matrices = (SparseMatrix.from_scipy(matrix, self.device) for matrix in (hop, own))
         return Field(feature_rows(self.tensors.features, far), *matrices)
 
@@ -155,7 +156,7 @@ class GraphMix(Baseline):
         return self.convolve(field, [stream])[:, 0]
 
     def convolve(self, field: Field, streams: Sequence[Stream | None]) -> torch.Tensor:
-        """Return logits (nodes, streams, classes) of the GCN for nodes that see this."""
+        """Return logits (nodes, streams, classes) of the GCN for nodes with this neighbourhood."""
         first, last = self.network["first"], self.network["last"]
         rate, views = self.config.dropout, len(streams)
         # One product with Â for all views, side by side.
@@ -236,7 +237,7 @@ class GraphMix(Baseline):
         return (losses * weights).sum() / weights.sum()
 
 
-def _heard(operator: sp.csr_array, rows: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+def _filled_columns(operator: sp.csr_array, rows: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
     """Return some rows of an operator without their empty columns, and which are left."""
     chosen = operator[rows]
     columns, places = np.unique(chosen.indices, return_inverse=True)

@@ -16,12 +16,12 @@ than they report, on Cora above all.
 Their release has two versions of the layer, which differ: Cora's figure is from one, Citeseer's and
 Pubmed's from the other. Of the first are the residual connection of the last layer (``residual``)
 and ``mlp``, a sum that a perceptron maps; of the other, the attentions. Their softmax runs over
-what a node hears, as the paper and the first version have it; in the other it runs over what a
-node says.
+the messages a node receives, as in the paper and the first version; in the other it runs over those
+that a node sends.
 
-Deviations: ``mean`` and ``max`` merge what is heard itself, where both versions map every message
-first, each in its own way. Attention looks at which nodes are joined, not at the weights of their
-edges; ``gcn`` heeds both.
+Deviations: ``mean`` and ``max`` merge the messages themselves, where both versions map every
+message first, each in its own way. Attention depends on which nodes are joined, not on the weights
+of their edges; ``gcn`` depends on both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What proposes architectures: a recurrent controller that learns from rewards, or chance."""
+"""Controllers that propose architectures: a recurrent network that learns from rewards; chance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALONE = Threads(torch=1, kernels=1)
 
 
 class Sampler(Protocol):
-    """Proposes architectures, decision by decision, and is told what they were worth."""
+    """A controller: it proposes architectures, decision by decision, and receives their rewards."""
 
     def propose(self, stream: Stream) -> tuple[Action, ...]:
         """Return an action for each of the decisions, drawn by the stream."""
@@ -138,7 +138,7 @@ class Controller(nn.Module):
             self.optimiser.step()
 
     def review(self, decided: Sequence[Action]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the log-probability of every decision, and the entropy of what it was drawn of."""
+        """Return the log-probability of every decision, and the entropy of its distribution."""
         chosen, entropies = [], []
         memory = None
         for place, (name, action) in enumerate(zip(DECISIONS, decided, strict=True)):

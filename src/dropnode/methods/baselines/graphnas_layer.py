@@ -39,7 +39,7 @@ class SearchedLayer(nn.Module):
     num_outputs : int, optional
         For the last layer, whose heads are averaged: columns of a head, in place of the plan's.
     residual : bool
-        Whether to add a linear map of the layer's input to what it gathers.
+        Whether to add a linear map of the layer's input to its output.
     dropout : float
         Share of the attention that is dropped in training.
     """
@@ -69,7 +69,7 @@ class SearchedLayer(nn.Module):
         self.skip = Linear(num_inputs, self.columns, bias=False) if residual else None
 
     def forward(self, x: Features, tensors: GraphTensors, stream: Stream | None) -> torch.Tensor:
-        """Return what every node makes of those it hears; with a stream, as in training."""
+        """Return the layer's output; with a stream, as in training."""
         heads = self.linear(x).unflatten(1, (self.plan.heads, -1))
         weights = self.attention(heads, tensors, stream)
         gathered = self.aggregate(heads, weights, tensors)
@@ -82,14 +82,14 @@ class SearchedLayer(nn.Module):
     def attention(
         self, heads: torch.Tensor, tensors: GraphTensors, stream: Stream | None
     ) -> torch.Tensor:
-        """Return what messages are multiplied by: (edges, heads or 1, columns or 1)."""
+        """Return the factors of the messages: (edges, heads or 1, columns or 1)."""
         operator = tensors.operator
         if self.plan.attention == "gcn":
             return operator.values[:, None, None]
         if self.plan.attention == "const":
             if stream is None or self.dropout == 0:
                 return torch.ones_like(operator.values)[:, None, None]
-            # A constant has nothing to drop but what it multiplies.
+            # A constant attention drops entries of the messages instead.
             ones = operator.values.new_ones(len(operator.values), heads[0].numel())
             return drop(ones, self.dropout, stream, "attention").view(-1, *heads.shape[1:])
         source, target = tensors.looped_edges
@@ -100,7 +100,7 @@ class SearchedLayer(nn.Module):
     def scores(
         self, heads: torch.Tensor, source: torch.Tensor, target: torch.Tensor
     ) -> torch.Tensor:
-        """Return how much every edge counts (edges, heads), before the softmax."""
+        """Return the attention scores of every edge (edges, heads), before the softmax."""
         if self.plan.attention in ("cos", "gene_linear"):
             to, of = (heads * self.left)[target], (heads * self.right)[source]
             if self.plan.attention == "cos":
@@ -111,15 +111,15 @@ class SearchedLayer(nn.Module):
         )
         if self.plan.attention == "linear":
             return torch.tanh(left + right)[source]
-        heard = F.leaky_relu(left[target] + right[source], SLOPE)
+        forward = F.leaky_relu(left[target] + right[source], SLOPE)
         if self.plan.attention == "gat":
-            return heard
-        return heard + F.leaky_relu(left[source] + right[target], SLOPE)
+            return forward
+        return forward + F.leaky_relu(left[source] + right[target], SLOPE)
 
     def aggregate(
         self, heads: torch.Tensor, weights: torch.Tensor, tensors: GraphTensors
     ) -> torch.Tensor:
-        """Return what nodes hear, weighed and merged (nodes, heads, columns)."""
+        """Return the weighted messages to every node, merged (nodes, heads, columns)."""
         aggregation = self.plan.aggregation
         if aggregation == "max" or weights.shape[2] > 1:
             source, target = tensors.looped_edges

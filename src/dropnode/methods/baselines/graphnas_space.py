@@ -1,4 +1,4 @@
-"""The search space of GraphNAS: what a layer is made of, and architectures as words.
+"""The search space of GraphNAS: the choices for a layer, and architectures as text.
 
 An architecture is written as its actions, layer after layer, with commas in between:
 ``gat,sum,linear,4,128,linear,sum,elu,8,6``.
@@ -40,7 +40,7 @@ WIDEST = 4096
 """Columns of the widest hidden layer: sixteen heads of 256."""
 
 DECISIONS = (tuple(SPACE) * LAYERS)[:-1]
-"""What a search decides, in order; the width of the last layer is the number of classes."""
+"""The decisions of a search, in order; the width of the last layer is the number of classes."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class LayerPlan:
 
     Attributes
     ----------
-    attention : how a node weighs those it hears
-    aggregation : how it merges what it hears
+    attention : how a node weighs the messages it receives
+    aggregation : how it merges them
     activation : applied to the result
     heads : attentions side by side; concatenated, in the last layer averaged
     hidden : columns of a head; of no account in the last layer, which has one a class
@@ -116,5 +116,5 @@ def options(decided: Sequence[Action], max_width: int) -> tuple[Action, ...]:
 
 
 def spell(decided: Sequence[Action], num_classes: int) -> str:
-    """Return the word of an architecture that a search decided on."""
+    """Return the text of an architecture that a search decided on."""
     return ",".join(map(str, [*decided, num_classes]))

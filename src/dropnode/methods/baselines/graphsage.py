@@ -5,9 +5,9 @@ layer maps a node's own row and the mean of its neighbours' rows, each with weig
 adds the two; between layers ReLU, rows scaled to unit length, and dropout. Trained on the
 cross-entropy of the labelled nodes.
 
-In training a node may listen to a few of its neighbours only, drawn without replacement for every
-layer and step; inference hears all. The mean counts neighbours, whatever the weights of their
-edges; an isolated node hears zeros.
+In training a node may receive messages from a few of its neighbours only, drawn without replacement
+for every layer and step; inference uses all. The mean is over neighbours, whatever the weights of
+their edges; for an isolated node it is zero.
 
 Deviations: batches are whole graphs, and the last layer is the classifier, where the authors scale
 its rows too and classify them by one more. They have no results on citation networks with few
@@ -31,7 +31,7 @@ from dropnode.settings import count
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGEConfig(LayeredConfig):
-    """Further settings: how many neighbours a node listens to in training, 0 for all."""
+    """Further settings: from how many neighbours a node receives in training, 0 for all."""
 
     neighbours: int = count(least=0)
 
@@ -48,8 +48,8 @@ class Aggregation(SAGEConv):
         if self.training and self.neighbours:
             edges = sampled(edges, self.neighbours)
         mapped = x @ self.lin_l.weight.T
-        heard = self.propagate(edges, x=(mapped, mapped), size=None)
-        return heard + self.lin_l.bias + x @ self.lin_r.weight.T
+        received = self.propagate(edges, x=(mapped, mapped), size=None)
+        return received + self.lin_l.bias + x @ self.lin_r.weight.T
 
 
 class GraphSAGE(Layered):

@@ -1,9 +1,9 @@
-"""Graph U-Net: pooling to ever fewer nodes, and back.
+"""Graph U-Net: pooling to fewer and fewer nodes, and back.
 
 Gao and Ji, *Graph U-Nets*, ICML 2019. On the way down, convolutions and poolings by turns: nodes
 are ranked by a learnt projection, the top ones stay, joined where two steps joined them before. On
-the way up they return to their places, are added to what was there, and convolved again. Trained on
-the cross-entropy of the labelled nodes, with dropout on features and some edges dropped every
+the way up they return to their places, are added to the values there, and convolved again. Trained
+on the cross-entropy of the labelled nodes, with dropout on features and some edges dropped every
 epoch; weight decay on everything.
 
 The authors' released code classifies whole graphs only. Weights, poolings and most settings are
@@ -14,8 +14,9 @@ can be. Deviations: the first pooling keeps a number of nodes rather than a shar
 with fewer nodes lose none; the following halve. Dropout before the last layer, which the library's
 example lacks and the paper may mean, raises the validation accuracy. Edge weights count.
 
-New nodes that listen to a graph do not compete in its poolings: each of them goes down and up
-beside it, and is told the same whichever others came along.
+New nodes, which receive messages but send none, do not compete in the poolings: they stay in all
+levels, and their logits do not depend on each other. The poolings rank all nodes of a graph, so the
+logits of a node depend on the whole graph.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ class UNet(PygGraphUNet):
         ----------
         x : Features
         adjacency : Matrix
-            Without self-loops; rows listen to columns.
+            Without self-loops; rows receive from columns.
         known : int
-            How many nodes compete in poolings. Those behind them stay in all.
+            How many nodes compete in poolings. The nodes behind them stay in all levels.
         """
         operator = self.operator(adjacency)
         reached = torch.relu(_convolved(self.down_convs[0], x, operator))
@@ -89,10 +90,10 @@ class UNet(PygGraphUNet):
         kept = min(self.config.pooled, known)
         for pool, convolution in zip(self.pools, self.down_convs[1:], strict=True):
             scores = _scores(pool.select, reached)
-            # Stable, so that those who merely listen cannot decide between equals.
+            # Stable, so that new nodes cannot change the order of equal scores.
             ranking = scores[:known].argsort(descending=True, stable=True)
-            listeners = torch.arange(known, len(scores), device=scores.device)
-            nodes = torch.cat([ranking[:kept], listeners])
+            receivers = torch.arange(known, len(scores), device=scores.device)
+            nodes = torch.cat([ranking[:kept], receivers])
             passed.append((reached, operator, nodes))
             adjacency = two_steps(adjacency, nodes.cpu().numpy())
             operator = self.operator(adjacency)
@@ -112,7 +113,7 @@ class UNet(PygGraphUNet):
         """Return D̃^-½ (A + 2I) D̃^-½."""
         device = self.down_convs[0].bias.device
         if sp.issparse(adjacency):
-            # Halves make the self-loops weigh two. In training nobody merely listens.
+            # Halving the edges is like self-loops of weight two. Training has no new nodes.
             halved = normalise(adjacency * np.float32(0.5))
             return SparseMatrix.from_scipy(halved, device, symmetric=self.training)
         looped = adjacency + 2.0 * np.eye(len(adjacency), dtype=np.float32)
@@ -144,7 +145,7 @@ class GraphUNet(Baseline):
 
 
 def two_steps(adjacency: Matrix, nodes: np.ndarray) -> Matrix:
-    """Return what joins some nodes within two steps: (A + I)² of them, without self-loops."""
+    """Return the walks of two steps between some nodes: (A + I)², without self-loops."""
     if not sp.issparse(adjacency):
         looped = adjacency + np.eye(len(adjacency), dtype=np.float32)
         joined = looped[nodes] @ looped[:, nodes]

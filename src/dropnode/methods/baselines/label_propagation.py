@@ -1,9 +1,9 @@
-"""Label propagation: the labels flow along the edges, and features are not looked at.
+"""Label propagation: labels move along the edges, and features are ignored.
 
 Zhu and Ghahramani, *Learning from Labeled and Unlabeled Data with Label Propagation*, 2002, in the
 form of PyTorch Geometric: y ← α D^-½ A D^-½ y + (1-α) y₀, as many times as asked for, where y₀ has
-the labels of the training nodes and nothing else. The other floor for every method: what the edges
-alone say.
+the labels of the training nodes and nothing else. A lower bound for every method: the information
+in the edges alone. With fifty steps, the answer for a node depends on its whole component.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LabelPropagation(ClosedForm):
         self.network.seeds[self.train_rows] = known.float()
 
     def make_network(self, sizes: Sizes) -> nn.Module:
-        """Return the labels that move, none of them known yet."""
+        """Return a buffer for the labels that move."""
         network = nn.Module()
         network.register_buffer("seeds", torch.zeros(sizes.nodes, sizes.classes))
         return network

@@ -1,8 +1,8 @@
 """PyTorch Geometric's layers on our matrices: sparse features, and Â with fast kernels.
 
-The weights, their initialisation and the result are those of the library. What changes is the cost:
-it multiplies features as if none were zero, and moves messages one edge at a time. On bags of words
-the first of the two alone takes most of a plain epoch.
+The weights, their initialisation and the result are those of the library, at a lower cost: the
+library multiplies features as if none were zero, and moves messages one edge at a time. On bags of
+words the first alone takes most of an epoch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Logistic regression on ĀX: features averaged over the neighbourhood, and a linear classifier.
 
-What propagation alone is worth, without a network, augmentations or agreement: the third floor.
+A lower bound for every method: propagation alone, without a network, augmentations or agreement.
 scikit-learn fits it; of a few strengths of the penalty, the one with the highest validation
 accuracy is kept, the strongest of equals, and without validation the middle one.
 """
@@ -23,7 +23,7 @@ from dropnode.ops.randomness import Stream
 from dropnode.settings import count
 
 INVERSE_PENALTIES = (1.0, 10.0, 100.0, 1e3, 1e4)
-"""What scikit-learn calls C, strongest penalty first."""
+"""The values tried for scikit-learn's C, strongest penalty first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ Abu-El-Haija et al., *MixHop: Higher-Order Graph Convolutional Architectures via
 Neighborhood Mixing*, ICML 2019. A layer puts the columns of Â⁰XW₀, ÂXW₁, Â²XW₂ next to each other,
 each power with a width of its own, so that differences between neighbourhoods can be learnt. Two
 such layers with batch normalisation, ReLU and dropout between; the second gives one or more sets of
-class scores a power, whose weighted sum, with weights that are learnt, makes the logits. Features
+class scores per power, whose weighted sum, with weights that are learnt, makes the logits. Features
 are scaled to rows of unit length after their dropout. Gradient descent on the cross-entropy of the
 labelled nodes, at a rate that falls in steps.
 
@@ -36,10 +36,10 @@ from dropnode.settings import count, rate
 from dropnode.training.optimiser import SGD
 
 DECREMENT = 0.01
-"""Of the first learning rate, what every fall takes away."""
+"""The share of the first learning rate by which it falls each time."""
 
 BLEND_PENALTY = 1e-3
-"""On the mean square of the output's weights before their softmax."""
+"""The weight of the mean square of the blend's weights before their softmax."""
 
 
 @dataclass(frozen=True, kw_only=True)

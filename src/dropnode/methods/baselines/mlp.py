@@ -1,7 +1,7 @@
-"""MLP: a perceptron that sees a node's own features and no edge.
+"""MLP: a perceptron that reads a node's own features and no edge.
 
-The floor for every method on a graph: what a node's features alone say. Width, dropout and decay
-are those of the GCN it is compared with.
+A lower bound for every method on a graph: the information in a node's own features. Width, dropout
+and decay are those of the GCN it is compared with.
 """
 
 from __future__ import annotations

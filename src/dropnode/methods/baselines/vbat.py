@@ -2,7 +2,7 @@
 
 Deng, Dong and Zhu, *Batch Virtual Adversarial Training for Graph Convolutional Networks*, 2019. To
 the cross-entropy of the labelled nodes come two terms over all nodes: the cross-entropy between the
-prediction on X and the one on X + R, where R is sought, anew in every epoch, to make the two
+prediction on X and the one on X + R, where R is sought, again in every epoch, to make the two
 disagree while it stays small; and the entropy of the predictions, so that they are confident. Every
 entry of the features is perturbed, those that are zero included. R starts from noise and takes a
 few steps of Adam down ½‖R‖² less the cross-entropy.
@@ -54,7 +54,7 @@ class VBATConfig(LayeredConfig):
 
 
 class VBAT(GCN):
-    """A GCN that is to withstand perturbed features."""
+    """A GCN trained to be robust to perturbed features."""
 
     name = "vbat"
     config_type = VBATConfig

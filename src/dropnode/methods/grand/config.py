@@ -1,4 +1,4 @@
-"""GrandConfig: every choice GRAND leaves open, strictly checked, and the presets that make them."""
+"""GrandConfig: every setting of GRAND, strictly checked, and the presets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class GrandConfig(Config):
-    """One configuration of GRAND. The paper's symbol stands in brackets.
+    """A configuration of GRAND. The paper's symbols are in brackets.
 
     Attributes
     ----------
@@ -38,20 +38,20 @@ class GrandConfig(Config):
     perturbation : ``"dropnode"``, ``"dropout"`` or ``"dropedge"``
     drop_rate : probability of dropping a node, an entry of X or an entry of Â [δ]
     order : propagation steps [K]
-    augmentations : views an epoch [S]
+    augmentations : views per epoch [S]
     consistency_weight : weight of the agreement of views [λ]
     temperature : sharpening of the average prediction, 1 for none [T]
     head : ``"mlp"``, ``"gcn"`` or ``"gat"``
     hidden : width of the hidden layer
     batch_norm : normalise the inputs of both layers
     input_dropout, hidden_dropout : dropout rates inside the head
-    input_dropout_on : entries of ``"propagated"`` features, as the paper has it; or, far cheaper,
-        whole ``"columns"``, features that a view lacks at all nodes, or raw ``"entries"``
+    input_dropout_on : entries of ``"propagated"`` features, as in the paper; or, far cheaper,
+        whole ``"columns"`` (features that a view drops at all nodes), or raw ``"entries"``
     input_norm : with ``batch_norm``, the statistics of the first layer's: ``"batch"``, or
         ``"fixed"`` ones of the unperturbed propagated features, which is far cheaper
     learning_rate, weight_decay : of Adam; the decay is coupled, and on every parameter
     patience : epochs without progress before training stops
-    max_epochs : epochs at most; exactly this many where nothing can validate
+    max_epochs : the most epochs to run; exactly so many if nothing validates
     mask_scaling : ``"training"`` or ``"inference"``, see :mod:`dropnode.ops.perturb`
     initialisation : ``"glorot"`` or ``"released"``, see :mod:`dropnode.methods.grand.heads`
     reduction : ``"sum"`` or ``"mean"`` over nodes, see :mod:`dropnode.methods.grand.objective`
