@@ -109,7 +109,7 @@ def reproduce(
     with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
         _adopt(store, out)
-        data = Data.load(chosen.datasets, range(chosen.splits))
+        data = Data.load(chosen.datasets, chosen.split_seeds)
         job = Job(data, chosen.measures)
         # Asked for before anything is run: a spec that cannot be run is an error at once.
         cells = row_cells(chosen, data)
@@ -164,7 +164,7 @@ def report(out: Path) -> Path:
     with Store(out) as store:
         if exported_only:
             _adopt(store, out)
-        data = Data.load(chosen.datasets, range(chosen.splits))
+        data = Data.load(chosen.datasets, chosen.split_seeds)
         write_results(out, _sum_up(chosen, data, store, story["command"]))
     return write_report(out)
 

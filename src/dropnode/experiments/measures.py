@@ -7,6 +7,7 @@ are no part of a trial's identity: a stored trial that lacks one is run again an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -59,18 +60,23 @@ class Measure:
     title : str
         How tables and figures call it.
     kind : str
-        ``"fraction"`` (shown in percent), ``"number"``, ``"count"``, ``"matrix"`` or
-        ``"reliability"``: how it is summed up and drawn.
+        ``"fraction"`` (shown in percent), ``"number"``, ``"count"``, ``"matrix"``,
+        ``"reliability"`` or ``"curves"``: how it is summed up and drawn.
     function : callable
         From a :class:`Training` to the value; None where there is none.
     repeats : bool
         Whether the same trial has the same value every time; times do not.
+    more_is_better : bool
+    x : str
+        Of curves, the line that is the horizontal axis.
     """
 
     title: str
     kind: str
     function: Callable[[Training], Any]
     repeats: bool = True
+    more_is_better: bool = True
+    x: str = ""
 
 
 NUMBERS = ("fraction", "number", "count")
@@ -96,9 +102,27 @@ def _of_best_epoch(name: str) -> Callable[[Training], float | None]:
     return measured
 
 
-def _loss_gap(training: Training) -> float | None:
-    val, train = (_of_best_epoch(name)(training) for name in ("val_loss", "train_loss"))
-    return None if val is None or train is None else val - train
+def _loss_gap(epoch: dict[str, float]) -> float | None:
+    """Return the validation loss minus the training loss of an epoch; None if one is unknown."""
+    gap = epoch.get("val_loss", math.nan) - epoch.get("train_loss", math.nan)
+    return None if math.isnan(gap) else gap
+
+
+EPOCHS_APART = 10
+"""Of loss curves, every tenth epoch is stored."""
+
+
+def _loss_curves(training: Training) -> dict[str, list[float]] | None:
+    history = training.outcome.history
+    if _loss_gap(history[-1]) is None:
+        return None
+    shown = history[::EPOCHS_APART]
+    return {
+        "epoch": [1.0 + number * EPOCHS_APART for number in range(len(shown))],
+        # Four decimals are more than a figure shows.
+        "training": [round(epoch["train_loss"], 4) for epoch in shown],
+        "validation": [round(epoch["val_loss"], 4) for epoch in shown],
+    }
 
 
 def _seconds_per_epoch(training: Training) -> float:
@@ -123,9 +147,21 @@ STANDARD: Mapping[str, Measure] = MappingProxyType(
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         **STANDARD,
-        "loss_gap": Measure("generalisation gap (validation − training loss)", "number", _loss_gap),
+        "loss_gap": Measure(
+            "generalisation gap (validation − training loss)",
+            "number",
+            lambda training: _loss_gap(training.outcome.best),
+            more_is_better=False,
+        ),
+        "final_loss_gap": Measure(
+            "generalisation gap in the last epoch",
+            "number",
+            lambda training: _loss_gap(training.outcome.history[-1]),
+            more_is_better=False,
+        ),
+        "loss_curves": Measure("cross-entropy", "curves", _loss_curves, x="epoch"),
         "seconds_per_epoch": Measure(
-            "seconds per epoch", "number", _seconds_per_epoch, repeats=False
+            "seconds per epoch", "number", _seconds_per_epoch, repeats=False, more_is_better=False
         ),
     }
 )

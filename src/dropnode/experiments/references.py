@@ -8,7 +8,7 @@ recipe, the text behind the ``@``, so that a run can be planned without making i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -139,6 +139,18 @@ class Reference:
 
     def __str__(self) -> str:
         return "@".join((self.source, *map(str, self.steps)))
+
+    def option(self, name: str) -> Any:
+        """Return an option of a transform, such as ``random-edges.rate``; None without it."""
+        transform, _, option = name.partition(".")
+        for step in self.steps:
+            if step.name == transform:
+                return getattr(step.options, option, None)
+        return None
+
+    def without(self, transform: str) -> Reference:
+        """Return the reference without the steps of a transform."""
+        return replace(self, steps=tuple(step for step in self.steps if step.name != transform))
 
     def split(self, graph: Graph, seed: int) -> Split:
         """Return the split of the source's graph that this reference has with a split seed."""

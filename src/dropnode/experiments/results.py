@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from dropnode.errors import ConfigError
+from dropnode.experiments.spec import Plot
 from dropnode.experiments.statistics import Difference, Summary
 from dropnode.settings import suggestion
 
@@ -80,6 +81,10 @@ class RowResult:
         summary.
     chosen : dict
         The setting that validation chose, where the row leaves one to it.
+    series : str
+        The series that the row belongs to, where one varies a setting.
+    at : dict
+        The value of that setting.
     """
 
     dataset: str
@@ -98,6 +103,8 @@ class RowResult:
     trials: tuple[str, ...]
     measures: Mapping[str, Summary] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    series: str = ""
+    at: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -128,7 +135,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim of the paper, tested on one dataset."""
+    """A claim of the paper, tested on one dataset; by test accuracy if no measure is named."""
 
     claim: str
     dataset: str
@@ -140,6 +147,7 @@ class ClaimResult:
     n_than: int
     p_holm: float | None
     verdict: Verdict
+    measure: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,7 @@ class Results:
     comparisons: tuple[Comparison, ...]
     claims: tuple[ClaimResult, ...]
     stages: tuple[Stage, ...] = field(metadata={"key": "search", "empty": None})
+    plots: tuple[Plot, ...] = ()
 
     @property
     def trials(self) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dropnode.engines.base import Failure
 from dropnode.experiments.run import Job
-from dropnode.experiments.spec import Row, Search, Spec
+from dropnode.experiments.spec import Search, Spec
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Data, Finished, Trial, plan
 
@@ -52,7 +52,14 @@ def row_cells(spec: Spec, data: Data) -> list[Cell]:
             dataset,
             row.name,
             row.label,
-            _trials(data, dataset, row, {**row.changes, **setting}, row.seeds[dataset]),
+            _trials(
+                data,
+                dataset,
+                row.method,
+                row.presets[dataset],
+                {**row.changes, **setting},
+                row.seeds[dataset],
+            ),
             setting,
         )
         for row in spec.rows
@@ -86,22 +93,27 @@ def stage_cells(
     """Return the cells of one stage, and what each changes, given what was chosen before."""
     grid = search.stages[stage]
     cells = []
-    for dataset in data.graphs:
+    for dataset in chosen:
         for values in itertools.product(*grid.values()):
             tried = dict(zip(grid, values, strict=True))
             changes = {**search.changes, **chosen[dataset], **tried}
             name = ", ".join(f"{key}={value}" for key, value in tried.items())
-            trials = _trials(data, dataset, search, changes, search.seeds)
+            trials = _trials(data, dataset, search.method, search.preset, changes, search.seeds)
             cells.append((Cell(dataset, name, name, trials, tried), tried))
     return cells
 
 
 def _trials(
-    data: Data, dataset: str, of: Row | Search, changes: Mapping[str, Any], seeds: int
+    data: Data,
+    dataset: str,
+    method: str,
+    preset: str | None,
+    changes: Mapping[str, Any],
+    seeds: int,
 ) -> tuple[Trial, ...]:
     splits = [seed for name, seed in data.splits if name == dataset]
     return tuple(
-        plan(data, dataset, split, of.method, of.preset, changes, seed)
+        plan(data, dataset, split, method, preset, changes, seed)
         for split in splits
         for seed in range(seeds)
     )

@@ -22,17 +22,20 @@ class Row:
     """A line of the table: one method, on every dataset that ``seeds`` has a number for.
 
     ``choose`` has settings that are left to validation: all are trained, and on each dataset the
-    one of the highest mean validation accuracy stands for the row.
+    one of the highest mean validation accuracy stands for the row. ``at`` is the value of the key
+    that a series of rows varies, such as ``{"order": 8}``; ``series`` is the name of the series.
     """
 
     name: str
     method: str
     label: str
-    preset: str | None
+    presets: Mapping[str, str | None]
     changes: Mapping[str, Any]
     seeds: Mapping[str, int]
     paper: Mapping[str, Figure]
     choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    series: str = ""
+    at: Mapping[str, Any] = field(default_factory=dict)
 
     def candidates(self) -> list[dict[str, Any]]:
         """Return every setting that validation chooses from; one without changes if none."""
@@ -41,11 +44,43 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A row that is said to be better than another."""
+    """A row that is said to be better than another, on every dataset unless some are named.
+
+    ``measure`` is what they are compared by; whether more or less of it is better, it knows itself.
+    """
 
     claim: str
     better: str
     than: str
+    measure: str = "test_accuracy"
+    datasets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Measures drawn against a number, with a line per series of rows.
+
+    Attributes
+    ----------
+    title, x : str
+        Title of the plot, and label of its horizontal axis.
+    over : str or None
+        The option of a transform that the datasets vary, such as ``random-edges.rate``; None if the
+        rows vary a setting.
+    rows : tuple of str
+        The series to draw; rows that are no series become horizontal lines. All if empty.
+    measures : tuple of str
+        One panel each.
+    log : bool
+        Whether the horizontal axis is logarithmic.
+    """
+
+    title: str
+    x: str
+    over: str | None = None
+    rows: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ("test_accuracy",)
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +111,10 @@ class Spec:
     search : Search or None
     measures : tuple of str
         Those that trials store beyond the standard ones.
+    plots : tuple of Plot
+    first_split : int
+        The seed of the first split. A search that must not see the splits of another experiment
+        starts behind them.
     """
 
     name: str
@@ -89,6 +128,13 @@ class Spec:
     search: Search | None
     text: str = field(repr=False)
     measures: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    first_split: int = 0
+
+    @property
+    def split_seeds(self) -> range:
+        """The seeds of the splits."""
+        return range(self.first_split, self.first_split + self.splits)
 
     def only(
         self,
@@ -106,8 +152,10 @@ class Spec:
             )
             chosen = replace(chosen, datasets=kept, rows=rows)
         if methods is not None:
-            names = _chosen("method", methods, [row.name for row in self.rows])
-            rows = tuple(row for row in chosen.rows if row.name in names)
+            known = [name for row in self.rows for name in (row.series, row.name) if name]
+            asked = _chosen("method", methods, dict.fromkeys(known))
+            rows = tuple(row for row in chosen.rows if {row.name, row.series} & set(asked))
+            names = [row.name for row in rows]
             claims = tuple(c for c in self.claims if {c.better, c.than} <= set(names))
             reference = self.reference if self.reference in names else None
             chosen = replace(chosen, rows=rows, claims=claims, reference=reference)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.measures import check_measures
+from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_measures
 from dropnode.experiments.references import Reference
-from dropnode.experiments.spec import Claim, Figure, Row, Search, Spec, combinations
+from dropnode.experiments.spec import Claim, Figure, Plot, Row, Search, Spec, combinations
 from dropnode.methods.table import make_method
 from dropnode.settings import check_keys, count, read_record, read_value, read_yaml, suggestion
 
@@ -64,11 +64,12 @@ class _RowRecord:
     method: str
     name: str | None = None
     label: str | None = None
-    preset: str | None = None
+    preset: str | Mapping[str, str] | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | Mapping[str, int] | None = None
     paper: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    vary: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ class _SpecRecord:
     preset: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     splits: int = count(default=1)
+    first_split: int = count(least=0, default=0)
     measures: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()
     rows: tuple[_RowRecord, ...] | None = None
     include: str | None = None
     reference: str | None = None
@@ -105,8 +108,8 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
         if record.search is not None and getattr(record, key):
             raise ConfigError(f"{key} of a search; only rows are compared")
     datasets = tuple(map(_reference, _distinct("datasets", record.datasets)))
-    rows = tuple(_row(row, record, datasets) for row in record.rows or ())
-    claims = record.claims
+    rows = tuple(made for row in record.rows or () for made in _rows(row, record, datasets))
+    claims = tuple(_claim(claim, datasets) for claim in record.claims)
     if record.include is not None:
         included = _included(record.include, datasets)
         rows, claims = rows + included.rows, claims + included.claims
@@ -137,6 +140,8 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
         None if record.search is None else _search(record.search, record, datasets),
         text,
         check_measures(record.measures),
+        tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots),
+        record.first_split,
     )
 
 
@@ -151,30 +156,113 @@ def _included(name: str, datasets: tuple[str, ...]) -> Spec:
     return included
 
 
-def _row(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Row:
+def _rows(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> list[Row]:
+    """Return the row of a record, or one for each value of the key that it varies."""
     name = record.method if record.name is None else record.name
-    preset = whole.preset if record.preset is None else record.preset
+    label = name if record.label is None else record.label
+    if not record.vary:
+        return [_row(record, whole, datasets, name, label)]
+    _check_grid(record.vary)
+    if len(record.vary) > 1:
+        raise ConfigError(
+            f"{name} varies {', '.join(record.vary)}; expected one key, and a row for each value "
+            "of the others"
+        )
+    ((key, values),) = record.vary.items()
+    return [
+        replace(
+            _row(
+                replace(record, set={**record.set, key: value}),
+                whole,
+                datasets,
+                f"{name} {key}={value}",
+                f"{label}, {key} = {value}",
+            ),
+            series=name,
+            at={key: value},
+        )
+        for value in values
+    ]
+
+
+def _row(
+    record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...], name: str, label: str
+) -> Row:
     changes = {**whole.set, **record.set}
     seeds = whole.seeds if record.seeds is None else record.seeds
     counts = _by_dataset(seeds) if isinstance(seeds, Mapping) else dict.fromkeys(datasets, seeds)
     check_keys(counts, (), datasets, f"seeds of {name}")
     if not counts:
         raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
+    presets = {dataset: _preset(record, whole, dataset) for dataset in counts}
     _check_grid(record.choose)
     for dataset, tried in itertools.product(counts, combinations(record.choose)):
-        _check_setting(record.method, dataset, preset, {**changes, **tried})
+        _check_setting(record.method, dataset, presets[dataset], {**changes, **tried})
     paper = _by_dataset(record.paper)
     check_keys(paper, (), datasets, f"paper of {name}")
     return Row(
         name,
         record.method,
-        name if record.label is None else record.label,
-        preset,
+        label,
+        presets,
         changes,
         {dataset: _seeds(f"seeds of {name}", number) for dataset, number in counts.items()},
         {dataset: _figure(figure) for dataset, figure in paper.items()},
         record.choose,
     )
+
+
+def _preset(record: _RowRecord, whole: _SpecRecord, dataset: str) -> str | None:
+    """Return the preset of a row on a dataset; a row may have one for each source."""
+    if not isinstance(record.preset, Mapping):
+        return whole.preset if record.preset is None else record.preset
+    source = Reference.parse(dataset).source
+    if source not in record.preset:
+        raise ConfigError(f"preset of {record.name or record.method} lacks {source}")
+    return record.preset[source]
+
+
+def _claim(claim: Claim, datasets: tuple[str, ...]) -> Claim:
+    measure = claim.measure
+    if measure not in MEASURES or MEASURES[measure].kind not in NUMBERS:
+        known = [name for name, one in MEASURES.items() if one.kind in NUMBERS]
+        raise ConfigError(
+            f"claim {claim.claim!r} is about {measure!r}, which is no measure that is one number"
+            f"{suggestion(measure, known)}"
+        )
+    named = tuple(map(_reference, claim.datasets))
+    check_keys(dict.fromkeys(named), (), datasets, f"datasets of claim {claim.claim!r}")
+    return replace(claim, datasets=named)
+
+
+def _plot(
+    plot: Plot, rows: tuple[Row, ...], datasets: tuple[str, ...], measures: tuple[str, ...]
+) -> Plot:
+    known = list(dict.fromkeys(row.series or row.name for row in rows))
+    for name in plot.rows:
+        if name not in known:
+            raise ConfigError(
+                f"plot {plot.title!r} draws {name!r}, which is no row{suggestion(name, known)}"
+            )
+    for name in plot.measures:
+        stored = [*STANDARD, *measures]
+        if name not in stored or MEASURES[name].kind not in NUMBERS:
+            raise ConfigError(
+                f"plot {plot.title!r} draws {name!r}, which is no number that the trials store"
+                f"{suggestion(name, stored)}"
+            )
+    if plot.over is None:
+        if not any(row.series for row in rows if (row.series or row.name) in (plot.rows or known)):
+            raise ConfigError(
+                f"plot {plot.title!r} has nothing to draw against: none of its rows varies a key; "
+                "give a row `vary`, or name the option of a transform in `over`"
+            )
+    elif not any(Reference.parse(dataset).option(plot.over) for dataset in datasets):
+        raise ConfigError(
+            f"plot {plot.title!r} is over {plot.over!r}, which no dataset has; expected "
+            "TRANSFORM.OPTION, such as random-edges.rate"
+        )
+    return replace(plot, rows=plot.rows or tuple(known))
 
 
 def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Search:

@@ -17,6 +17,9 @@ from dropnode.files import write_bytes
 INK = "#1f2328"
 # Colours that remain distinct for colour-blind readers.
 OURS, THEIRS = "#0072B2", "#D55E00"
+LINES = (OURS, THEIRS, "#009E73", "#CC79A7", "#999999", "#E69F00", "#56B4E9")
+"""Colours of methods that share a panel."""
+
 _ON_THE_PAGE = {INK: "currentColor", OURS: "var(--ours)", THEIRS: "var(--theirs)"}
 """Colours that become those of the page, so that figures follow its dark scheme."""
 

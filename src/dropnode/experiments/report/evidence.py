@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ POINTS = 200
 HISTORY = "history"
 """The key of training histories in :attr:`Evidence.lacking`."""
 
-DRAWN = ("matrix", "reliability", "curve")
+DRAWN = ("matrix", "reliability", "curves")
 """Kinds of measures that are drawn, rather than listed in a table."""
 
 
@@ -142,8 +142,15 @@ def _add(evidence: Evidence, record: Record, history: dict[str, np.ndarray] | No
         if metrics.get(key) is None:
             evidence.lacking.setdefault(key, []).append(name)
         else:
-            read = Reliability.of if measure.kind == "reliability" else np.asarray
-            evidence.drawn.setdefault(key, []).append(read(metrics[key]))
+            evidence.drawn.setdefault(key, []).append(_READ[measure.kind](metrics[key]))
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "matrix": np.asarray,
+    "reliability": Reliability.of,
+    "curves": dict,
+}
+"""How a stored measure is read, by its kind."""
 
 
 def _name(record: Record) -> str:
