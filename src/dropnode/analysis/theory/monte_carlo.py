@@ -170,10 +170,9 @@ def _perturbations(model: LinearGrand, draws: int, seed: int) -> Iterator[np.nda
         numbers = range(first, min(first + width, draws))
         noise = np.empty((units.shape[1], len(numbers), 2))
         for column, draw in enumerate(numbers):
-            for view in (0, 1):
-                stream = Stream(seed).at("theory", model.kind, draw, view)
-                mask = Mask.draw(stream, 1, units.shape[1], model.drop_rate)
-                noise[:, column, view] = mask.array()[0] / keep - 1.0
+            stream = Stream(seed).at("theory", model.kind, draw)
+            masks = Mask.draw(stream, 2, units.shape[1], model.drop_rate)
+            noise[:, column] = masks.array().T / keep - 1.0
         moved = model.propagate(units @ noise.reshape(units.shape[1], 2 * len(numbers)))
         yield moved.reshape(model.nodes, len(numbers), 2)
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from dropnode.analysis.theory.closed_forms import LinearGrand, moments
 from dropnode.analysis.theory.monte_carlo import Estimates, Loss, consistency, estimate, supervised
+from dropnode.errors import ConfigError
 
 RESOLVED = 4.0
 """How many standard errors an error has to exceed for a rate to be fitted to it."""
@@ -112,6 +113,11 @@ def theory_curves(
         consistency(logits, expected),
         supervised(logits, (first, second, third), labelled),
     )
+    if not all(loss.terms[0].sum() > 0 for loss in losses):
+        raise ConfigError(
+            "the perturbation changes no logit of the nodes in question, so there is no relative "
+            "error; give labelled nodes, and weights and features that are not all zero"
+        )
     limits = [_largest_fitted(model, loss, expected[0][loss.rows]) for loss in losses]
     if sizes is None:
         least = min(limits) / 10
