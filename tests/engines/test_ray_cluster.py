@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,12 @@ def train(shared: tuple[Any, Path], item: int) -> dict[str, Any]:
     import torch
 
     from dropnode.experiments.run import Request, run
+    from dropnode.experiments.trials import Data
 
     torch.set_num_threads(1)
     request = Request("digits", seed=item, changes={"max_epochs": 5, "hidden": 16})
-    result = run(request, graph=graph)
+    data = Data({"digits": graph}, {("digits", 0): graph.split}, {"digits": graph.fingerprint()})
+    result = asdict(run(request, data=data))
     return {key: value for key, value in result.items() if not key.startswith("seconds")}
 
 
