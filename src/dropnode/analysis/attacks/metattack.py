@@ -39,6 +39,7 @@ from dropnode.analysis.attacks.surrogate import (
     approximate_gradient,
     by_edges,
     exact_gradient,
+    initial_weights,
     logits_of,
     trained,
 )
@@ -240,16 +241,8 @@ def _task(graph: Graph, options: Metattack, stream: Stream) -> Task:
 
 
 def _start(task: Task, options: Metattack, stream: Stream) -> Weights:
-    """Return initial weights, as Glorot and Bengio draw them."""
-    generator = stream.generator()
-    sizes = (task.features.shape[1], options.hidden, task.targets.shape[1])
-
-    def drawn(inputs: int, outputs: int) -> torch.Tensor:
-        limit = np.sqrt(6 / (inputs + outputs))
-        values = generator.uniform(-limit, limit, (inputs, outputs))
-        return torch.from_numpy(values.astype(np.float32))
-
-    return Weights(drawn(*sizes[:2]), drawn(*sizes[1:]))
+    features, classes = task.features.shape[1], task.targets.shape[1]
+    return initial_weights(features, options.hidden, classes, stream.generator())
 
 
 def _held(features: Matrix) -> Features:

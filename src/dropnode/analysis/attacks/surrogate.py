@@ -99,6 +99,19 @@ class Factors:
         return block
 
 
+def initial_weights(
+    features: int, hidden: int, classes: int, generator: np.random.Generator
+) -> Weights:
+    """Draw weights as Glorot and Bengio do."""
+
+    def drawn(inputs: int, outputs: int) -> Tensor:
+        limit = np.sqrt(6 / (inputs + outputs))
+        values = generator.uniform(-limit, limit, (inputs, outputs))
+        return torch.from_numpy(values.astype(np.float32))
+
+    return Weights(drawn(features, hidden), drawn(hidden, classes))
+
+
 def logits_of(operator: SparseMatrix, features: Features, weights: Weights) -> Tensor:
     """Return the logits of all nodes, Â² X W₁ W₂."""
     return (operator @ (operator @ (features @ weights.first))) @ weights.second
@@ -111,6 +124,30 @@ def trained(
     inputs = _inputs(operator, task)
     run = _Training(inputs, task.targets[task.train], start, steps, rate, momentum)
     return run.weights()
+
+
+def unrolled(
+    inputs: Tensor, targets: Tensor, start: Weights, steps: int, rate: float, momentum: float
+) -> Weights:
+    """Return the weights after the same training, as a function that autograd can differentiate.
+
+    ``inputs`` is K (n, F). For callers that have gradients of their own before and after training.
+    """
+    weights = [start.first, start.second]
+    velocities = [torch.zeros_like(each) for each in weights]
+    for _ in range(steps):
+        first, second = weights
+        projection = inputs @ first
+        error = ((projection @ second).softmax(dim=1) - targets) / len(targets)
+        gradients = inputs.T @ (error @ second.T), projection.T @ error
+        velocities = [
+            momentum * velocity + gradient
+            for velocity, gradient in zip(velocities, gradients, strict=True)
+        ]
+        weights = [
+            each - rate * velocity for each, velocity in zip(weights, velocities, strict=True)
+        ]
+    return Weights(*weights)
 
 
 def exact_gradient(
