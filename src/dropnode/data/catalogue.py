@@ -67,12 +67,17 @@ class Entry:
     folder: str = ""
     files: Mapping[str, str | None] = field(default_factory=dict)
     url: str | None = None
+    urls: Mapping[str, str] = field(default_factory=dict)
     package: Package | None = None
     by_hand: str | None = None
     class_names: tuple[str, ...] | None = None
     class_sizes: tuple[int, ...] | None = None
     smallest_class: int = 0
     note: str = ""
+
+    def address(self, file: str) -> str:
+        """Return where a file of the entry is published."""
+        return self.urls.get(file, f"{self.url}/{file}")
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 from dropnode.data.catalogue import Entry, PerClass, catalogue, find
 from dropnode.data.generators import digits, sbm
 from dropnode.data.graph_file import has_split, is_path, read_graph
-from dropnode.data.readers import aminer, npz, planetoid
+from dropnode.data.readers import aminer, metattack, npz, planetoid
 from dropnode.data.sources import obtain, whereabouts
 from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, DataError, GraphError
@@ -25,6 +25,7 @@ READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {
     "planetoid": planetoid.read,
     "npz": npz.read,
     "aminer": aminer.read,
+    "metattack": metattack.read,
 }
 """The reader of each format."""
 
@@ -126,6 +127,7 @@ def describe(name: str) -> dict[str, Any]:
         "available": available,
         "location": None if location is None else str(location),
         "url": entry.url,
+        "urls": dict(entry.urls),
         "package": None if entry.package is None else entry.package.requirement,
         "by_hand": entry.by_hand,
         "files": dict(entry.files),

@@ -70,7 +70,7 @@ def obtain(entry: Entry) -> dict[str, Path]:
         try:
             for name, sha256 in entry.files.items():
                 if name not in found:
-                    download(f"{entry.url}/{name}", cache / name, sha256)
+                    download(entry.address(name), cache / name, sha256)
                     found[name] = cache / name
         except DataError as error:
             failures.append(str(error))

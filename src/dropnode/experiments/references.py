@@ -14,20 +14,28 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dropnode.analysis.attacks.random_edges import add_random_edges
+from dropnode.analysis.attacks.flips import Watch
+from dropnode.analysis.attacks.metattack import Metattack, metattack
+from dropnode.analysis.attacks.prbcd import Prbcd, prbcd
+from dropnode.analysis.attacks.random_edges import DEFINITIONS, add_random_edges
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
 from dropnode.data.graph_file import is_path
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
-from dropnode.settings import Config, count, positive, read_changes, share, suggestion
+from dropnode.settings import Config, choice, count, positive, read_changes, share, suggestion
 
 
 @dataclass(frozen=True)
 class RandomEdges(Config):
-    """Options of the random attack: fake edges as a fraction of the graph's, and their seed."""
+    """Options of the random attack: fake edges as a fraction of the graph's, and their seed.
+
+    ``definition`` says what the rate means; see
+    :func:`~dropnode.analysis.attacks.random_edges.number_of_edges`.
+    """
 
     rate: float = positive()
     seed: int = count(least=0, default=0)
+    definition: str = choice(*DEFINITIONS, default="clean")
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ class Transform:
     options : type
         Its settings, a strict configuration.
     edges : callable, optional
-        From a graph and the options to the graph with other edges.
+        From a graph with its split, the options, and a function to tell about progress, to the
+        graph with other edges.
     split : callable, optional
         From a graph, the options and a split seed to another split. It has to be cheap: planning
         calls it.
@@ -55,7 +64,7 @@ class Transform:
     """
 
     options: type[Config]
-    edges: Callable[[Graph, Any], Graph] | None = None
+    edges: Callable[[Graph, Any, Watch | None], Graph] | None = None
     split: Callable[[Graph, Any, int], Split] | None = None
     revision: int = 1
 
@@ -64,8 +73,12 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     {
         "random-edges": Transform(
             RandomEdges,
-            edges=lambda graph, options: add_random_edges(graph, options.rate, options.seed),
+            edges=lambda graph, options, watch: add_random_edges(
+                graph, options.rate, options.seed, options.definition
+            ),
         ),
+        "metattack": Transform(Metattack, edges=metattack),
+        "prbcd": Transform(Prbcd, edges=prbcd),
         "label-rate": Transform(
             LabelRate,
             split=lambda graph, options, seed: label_rate_split(graph.labels, options.rate, seed),
@@ -160,17 +173,20 @@ class Reference:
                 split = step.transform.split(graph, step.options, seed)
         return split
 
-    def transformed(self, graph: Graph) -> Graph:
-        """Return the source's graph with the edges that the transforms give it."""
+    def transformed(self, graph: Graph, watch: Watch | None = None) -> Graph:
+        """Return the source's graph, with its split, after the transforms of its edges.
+
+        An attack may depend on the training nodes, so the split has to be the final one.
+        """
         for step in self.steps:
             if step.transform.edges is not None:
-                graph = step.transform.edges(graph, step.options)
+                graph = step.transform.edges(graph, step.options, watch)
         return graph
 
-    def load(self, split_seed: int = 0) -> Graph:
-        """Load the graph with its split."""
+    def load(self, split_seed: int = 0, watch: Watch | None = None) -> Graph:
+        """Load the graph with its split; ``watch`` is told about the progress of an attack."""
         graph = load_dataset(self.source, split_seed=split_seed)
-        return self.transformed(graph).with_split(self.split(graph, split_seed))
+        return self.transformed(graph.with_split(self.split(graph, split_seed)), watch)
 
 
 def _step(text: str, whole: str) -> Step:

@@ -140,8 +140,8 @@ class Data:
     def graph(self, dataset: str, split_seed: int) -> Graph:
         """Make the graph of a reference, with one of its splits."""
         reference = Reference.parse(dataset)
-        graph = reference.transformed(self.graphs[reference.source])
-        return graph.with_split(self.splits[dataset, split_seed])
+        split = self.splits[dataset, split_seed]
+        return reference.transformed(self.graphs[reference.source].with_split(split))
 
 
 def plan(

@@ -10,7 +10,13 @@ from dropnode.graph import Graph
 from dropnode.ops.randomness import Stream
 
 
-def add_random_edges(graph: Graph, rate: float, seed: int = 0) -> Graph:
+DEFINITIONS = ("clean", "cumulative")
+"""What a rate can mean; see :func:`number_of_edges`."""
+
+
+def add_random_edges(
+    graph: Graph, rate: float, seed: int = 0, definition: str = "clean"
+) -> Graph:
     """Return a graph with fake edges of weight 1 added.
 
     Parameters
@@ -20,6 +26,8 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0) -> Graph:
         Number of fake edges as a fraction of the graph's edges.
     seed : int
         The same seed draws the same edges.
+    definition : {"clean", "cumulative"}
+        What the rate means; see :func:`number_of_edges`.
 
     Examples
     --------
@@ -28,7 +36,7 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0) -> Graph:
     >>> graph.num_edges, add_random_edges(graph, rate=0.1).num_edges
     (1500, 1650)
     """
-    wanted, nodes = round(rate * graph.num_edges), graph.num_nodes
+    wanted, nodes = number_of_edges(graph.num_edges, rate, definition), graph.num_nodes
     free = nodes * (nodes - 1) // 2 - graph.num_edges
     if wanted > free // 2:
         raise ConfigError(
@@ -50,3 +58,36 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0) -> Graph:
     low, high = np.divmod(fake[:wanted], nodes)
     half = sp.csr_array((np.ones(wanted, np.float32), (low, high)), shape=(nodes, nodes))
     return graph.with_adjacency(graph.adjacency + half + half.T)
+
+
+def number_of_edges(clean: int, rate: float, definition: str = "clean") -> int:
+    """Return how many fake edges a rate stands for.
+
+    Parameters
+    ----------
+    clean : int
+        Number of edges of the clean graph.
+    rate : float
+    definition : {"clean", "cumulative"}
+        With ``"clean"``, the rate is the fraction of the clean graph's edges that is added. The
+        first script that GRAND's authors published works differently: for k = 1, 2, … it adds k %
+        of the clean graph's edges to the graph of the step before, and calls the result the attack
+        at k %. That is ``"cumulative"``: "10 %" adds 1 % + 2 % + … + 10 % = 55 %, each rounded
+        down. Which of the two the paper's figure shows is not known.
+
+    Examples
+    --------
+    >>> number_of_edges(13264, 0.1)
+    1326
+    >>> 13264 + number_of_edges(13264, 0.1, "cumulative")  # as a user of that script counted
+    20554
+    """
+    if definition == "clean":
+        return round(rate * clean)
+    percent = round(100 * rate)
+    if percent < 1 or abs(100 * rate - percent) > 1e-9:
+        raise ConfigError(
+            f"a rate of {rate:g} with the cumulative definition; expected whole per cent, such as "
+            "0.1"
+        )
+    return sum(clean * step // 100 for step in range(1, percent + 1))
