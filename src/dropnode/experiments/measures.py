@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from dropnode.analysis import metrics
+from dropnode.analysis import metrics, smoothing
 from dropnode.errors import ConfigError
+from dropnode.experiments import theory_measures
 from dropnode.graph import Graph
 from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import suggestion
@@ -41,6 +43,14 @@ class Training:
     method: Method
     outcome: Outcome
     probabilities: np.ndarray
+
+    @cached_property
+    def theory(self) -> Mapping[str, dict[str, Any] | None]:
+        """The comparisons with the paper's theorems, by family; computed once for all measures."""
+        return {
+            setting: theory_measures.curves(self.graph, self.method, setting)
+            for setting in theory_measures.SETTINGS
+        }
 
     @property
     def tested(self) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +78,10 @@ class Measure:
         Whether the same trial has the same value every time; times do not.
     more_is_better : bool
     x : str
-        Of curves, the line that is the horizontal axis.
+        Of curves, the line that is the horizontal axis. A line whose name ends in ``±`` has the
+        standard errors of another.
+    log : bool
+        Whether the axes of curves are logarithmic.
     """
 
     title: str
@@ -77,6 +90,7 @@ class Measure:
     repeats: bool = True
     more_is_better: bool = True
     x: str = ""
+    log: bool = False
 
 
 NUMBERS = ("fraction", "number", "count")
@@ -125,6 +139,44 @@ def _loss_curves(training: Training) -> dict[str, list[float]] | None:
     }
 
 
+def _theory(setting: str) -> dict[str, Measure]:
+    """Return the measures of one family: curves, fitted exponents, and errors at full size."""
+    kind, rate = theory_measures.SETTINGS[setting]
+    told = f"{kind}, δ = {rate:g}"
+
+    def found(training: Training, theorem: str, key: str) -> float | None:
+        curves = training.theory[setting]
+        if curves is None:
+            return None
+        value = curves[theory_measures.THEOREMS[theorem]][key]
+        # The paper's perturbation is the largest size.
+        return value[-1] if isinstance(value, list) else value
+
+    def curves(training: Training) -> dict[str, list[float]] | None:
+        curves = training.theory[setting]
+        return None if curves is None else theory_measures.drawn(curves)
+
+    made = {
+        f"theory_{setting}": Measure(
+            f"relative error ({told})", "curves", curves, x=theory_measures.SIZE, log=True
+        )
+    }
+    for theorem in theory_measures.THEOREMS:
+        title = f"Theorem {theorem[-1]}"
+        made[f"{theorem}_exponent_{setting}"] = Measure(
+            f"{title}, fitted exponent ({told})",
+            "number",
+            partial(found, theorem=theorem, key="exponent"),
+        )
+        made[f"{theorem}_error_{setting}"] = Measure(
+            f"{title}, relative error at the paper's size ({told})",
+            "number",
+            partial(found, theorem=theorem, key="relative_error"),
+            more_is_better=False,
+        )
+    return made
+
+
 def _seconds_per_epoch(training: Training) -> float:
     return training.outcome.seconds / max(training.outcome.epochs, 1)
 
@@ -160,6 +212,25 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             more_is_better=False,
         ),
         "loss_curves": Measure("cross-entropy", "curves", _loss_curves, x="epoch"),
+        "madgap_by_labels": Measure(
+            "MADGap by labels",
+            "number",
+            lambda training: smoothing.madgap_by_labels(
+                smoothing.last_layer(training.method), training.graph.labels
+            ),
+        ),
+        "madgap_by_hops": Measure(
+            "MADGap by hops",
+            "number",
+            lambda training: smoothing.madgap_by_hops(
+                smoothing.last_layer(training.method), training.graph.adjacency
+            ),
+        ),
+        **{
+            name: measure
+            for setting in theory_measures.SETTINGS
+            for name, measure in _theory(setting).items()
+        },
         "seconds_per_epoch": Measure(
             "seconds per epoch", "number", _seconds_per_epoch, repeats=False, more_is_better=False
         ),

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from dropnode.analysis.attacks.flips import Watch
 from dropnode.analysis.attacks.metattack import Metattack, metattack
 from dropnode.analysis.attacks.prbcd import Prbcd, prbcd
@@ -22,6 +24,7 @@ from dropnode.data import dataset_names, draw_split, label_rate_split, load_data
 from dropnode.data.graph_file import is_path
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
+from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import Config, choice, count, positive, read_changes, share, suggestion
 
 
@@ -46,6 +49,13 @@ class LabelRate(Config):
 
 
 @dataclass(frozen=True)
+class OneClass(Config):
+    """Options of a graph with two classes: the code of the class that is told from all others."""
+
+    code: int = count(least=0)
+
+
+@dataclass(frozen=True)
 class Transform:
     """A way to make a graph from another.
 
@@ -53,9 +63,9 @@ class Transform:
     ----------
     options : type
         Its settings, a strict configuration.
-    edges : callable, optional
+    graph : callable, optional
         From a graph with its split, the options, and a function to tell about progress, to the
-        graph with other edges.
+        graph with other edges or labels.
     split : callable, optional
         From a graph, the options and a split seed to another split. It has to be cheap: planning
         calls it.
@@ -64,7 +74,7 @@ class Transform:
     """
 
     options: type[Config]
-    edges: Callable[[Graph, Any, Watch | None], Graph] | None = None
+    graph: Callable[[Graph, Any, Watch | None], Graph] | None = None
     split: Callable[[Graph, Any, int], Split] | None = None
     revision: int = 1
 
@@ -73,15 +83,18 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     {
         "random-edges": Transform(
             RandomEdges,
-            edges=lambda graph, options, watch: add_random_edges(
+            graph=lambda graph, options, watch: add_random_edges(
                 graph, options.rate, options.seed, options.definition
             ),
         ),
-        "metattack": Transform(Metattack, edges=metattack),
-        "prbcd": Transform(Prbcd, edges=prbcd),
+        "metattack": Transform(Metattack, graph=metattack),
+        "prbcd": Transform(Prbcd, graph=prbcd),
         "label-rate": Transform(
             LabelRate,
             split=lambda graph, options, seed: label_rate_split(graph.labels, options.rate, seed),
+        ),
+        "one-class": Transform(
+            OneClass, graph=lambda graph, options, watch: one_class(graph, options.code)
         ),
     }
 )
@@ -153,17 +166,27 @@ class Reference:
     def __str__(self) -> str:
         return "@".join((self.source, *map(str, self.steps)))
 
-    def option(self, name: str) -> Any:
-        """Return an option of a transform, such as ``random-edges.rate``; None without it."""
-        transform, _, option = name.partition(".")
-        for step in self.steps:
-            if step.name == transform:
-                return getattr(step.options, option, None)
-        return None
+    def along(self, axis: str) -> tuple[str, str | None, float]:
+        """Return where the graph lies on an axis: an option of a transform, ``metattack.rate``.
 
-    def without(self, transform: str) -> Reference:
-        """Return the reference without the steps of a transform."""
-        return replace(self, steps=tuple(step for step in self.steps if step.name != transform))
+        Returns
+        -------
+        str
+            The reference without that transform.
+        str or None
+            The other options of the transform; None if the reference does not have it.
+        float
+            The value of the option, 0 without the transform.
+        """
+        name, _, option = axis.partition(".")
+        others = tuple(step for step in self.steps if step.name != name)
+        base = str(replace(self, steps=others))
+        for step in self.steps:
+            if step.name == name and option in step.options.names():
+                rest = {k: v for k, v in step.options.identity().items() if k != option}
+                told = ", ".join(f"{key}={value}" for key, value in rest.items())
+                return base, told, float(getattr(step.options, option))
+        return base, None, 0.0
 
     def split(self, graph: Graph, seed: int) -> Split:
         """Return the split of the source's graph that this reference has with a split seed."""
@@ -179,14 +202,28 @@ class Reference:
         An attack may depend on the training nodes, so the split has to be the final one.
         """
         for step in self.steps:
-            if step.transform.edges is not None:
-                graph = step.transform.edges(graph, step.options, watch)
+            if step.transform.graph is not None:
+                graph = step.transform.graph(graph, step.options, watch)
         return graph
 
     def load(self, split_seed: int = 0, watch: Watch | None = None) -> Graph:
         """Load the graph with its split; ``watch`` is told about the progress of an attack."""
         graph = load_dataset(self.source, split_seed=split_seed)
         return self.transformed(graph.with_split(self.split(graph, split_seed)), watch)
+
+
+def one_class(graph: Graph, code: int) -> Graph:
+    """Return a graph whose labels tell one class from all others.
+
+    Examples
+    --------
+    >>> one_class(load_dataset("sbm", nodes=300, classes=3), 2).class_names
+    ('others', '2')
+    """
+    if code >= graph.num_classes:
+        raise ConfigError(f"class {code} of a graph with the classes 0 to {graph.num_classes - 1}")
+    labels = np.where(graph.labels == UNKNOWN, UNKNOWN, graph.labels == code)
+    return graph.with_labels(labels, ("others", graph.class_names[code]))
 
 
 def _step(text: str, whole: str) -> Step:

@@ -257,7 +257,7 @@ def _plot(
                 f"plot {plot.title!r} has nothing to draw against: none of its rows varies a key; "
                 "give a row `vary`, or name the option of a transform in `over`"
             )
-    elif not any(Reference.parse(dataset).option(plot.over) for dataset in datasets):
+    elif all(Reference.parse(dataset).along(plot.over)[1] is None for dataset in datasets):
         raise ConfigError(
             f"plot {plot.title!r} is over {plot.over!r}, which no dataset has; expected "
             "TRANSFORM.OPTION, such as random-edges.rate"

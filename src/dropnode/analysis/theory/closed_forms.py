@@ -23,7 +23,7 @@ Terms = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class LinearGrand:
-    """GRAND as the theorems have it: two classes, and one output layer without a bias.
+    """GRAND as the theorems have it: two classes, and one output layer.
 
     Attributes
     ----------
@@ -39,6 +39,8 @@ class LinearGrand:
         δ, strictly between 0 and 1.
     kind : str
         ``"dropnode"`` or ``"dropout"``.
+    bias : float
+        Added to every logit. The paper has none; it changes z alone.
     """
 
     operator: Matrix
@@ -47,6 +49,7 @@ class LinearGrand:
     order: int
     drop_rate: float
     kind: str = "dropnode"
+    bias: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -68,8 +71,8 @@ class LinearGrand:
         return int(self.features.shape[0])
 
     def logits(self) -> np.ndarray:
-        """Return a = ĀX·W, the logits without a perturbation."""
-        return self.propagate(self._products()[:, None])[:, 0]
+        """Return a = ĀX·W + bias, the logits without a perturbation."""
+        return self.propagate(self._products()[:, None])[:, 0] + self.bias
 
     def propagate(self, columns: np.ndarray, adjoint: bool = False) -> np.ndarray:
         """Return Āx, or Āᵀx, in float64."""

@@ -217,13 +217,18 @@ def draw_measured_curves(rows: Sequence[Evidence], name: str, measure: Measure) 
     for axes, evidence in zip(panels, rows, strict=True):
         values: Sequence[dict[str, list[float]]] = evidence.drawn[name]
         places = max((one[measure.x] for one in values), key=len)
-        for place, line in enumerate(key for key in values[0] if key != measure.x):
+        names = [key for key in values[0] if key != measure.x and not key.endswith("±")]
+        for place, line in enumerate(names):
             padded = np.full((len(values), len(places)), np.nan)
             for seed, one in enumerate(values):
                 padded[seed, : len(one[line])] = one[line]
             mean = np.nanmean(padded, axis=0)
             style = ("-", "--", ":", "-.")[place % 4]
             axes.plot(places, mean, style, color=LINES[place], linewidth=1.4, label=line)
+            if f"{line} ±" in values[0]:
+                errors = np.mean([one[f"{line} ±"] for one in values], axis=0)
+                axes.errorbar(places, mean, errors, fmt="o", color=LINES[place], markersize=3)
+                continue
             # n - 1, except where a single seed has a value.
             seeds = np.isfinite(padded).sum(axis=0)
             deviation = np.nanstd(padded, axis=0) * np.sqrt(seeds / np.maximum(seeds - 1, 1))
@@ -231,8 +236,10 @@ def draw_measured_curves(rows: Sequence[Evidence], name: str, measure: Measure) 
                 places, mean - deviation, mean + deviation, color=LINES[place], alpha=0.2, lw=0
             )
         axes.set_title(_shortened(evidence.label, 48), loc="left", fontsize=9, pad=3)
-        axes.set_ylabel(measure.title)
+        axes.set_ylabel(_wrapped(measure.title, 22))
         axes.grid()
+        if measure.log:
+            axes.set(xscale="log", yscale="log")
     panels[-1].set_xlabel(measure.x)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=3)

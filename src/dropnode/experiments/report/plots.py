@@ -42,21 +42,35 @@ def plots_of(results: Results) -> list[tuple[Plot, str, list[Line]]]:
     """Return each plot of some results, the dataset that it is about, and its lines."""
     found = []
     for plot in results.plots:
-        places: dict[str, list[RowResult]] = {}
-        for row in results.rows:
-            if (row.series or row.method) in plot.rows:
-                places.setdefault(_base(plot, row.dataset), []).append(row)
-        for dataset, rows in places.items():
+        shown = [row for row in results.rows if (row.series or row.method) in plot.rows]
+        for dataset, rows in _by_dataset(plot, shown).items():
             if lines := _lines(plot, rows):
                 found.append((plot, dataset, lines))
     return found
 
 
-def _base(plot: Plot, dataset: str) -> str:
-    """Return the dataset without the transform that a plot is over."""
+def _by_dataset(plot: Plot, rows: Sequence[RowResult]) -> dict[str, list[RowResult]]:
+    """Return the rows of each graph that a plot is drawn for.
+
+    Over an option of a transform, that is the graph without the transform and its other options;
+    the unchanged graph belongs to each of them.
+    """
+    found: dict[str, list[RowResult]] = {}
     if plot.over is None:
-        return dataset
-    return str(Reference.parse(dataset).without(plot.over.partition(".")[0]))
+        for row in rows:
+            found.setdefault(row.dataset, []).append(row)
+        return found
+    for row in rows:
+        base, options, _ = Reference.parse(row.dataset).along(plot.over)
+        if options is not None:
+            found.setdefault(f"{base}, {options}" if options else base, []).append(row)
+    for row in rows:
+        base, options, _ = Reference.parse(row.dataset).along(plot.over)
+        if options is None:
+            for dataset, members in found.items():
+                if dataset.partition(",")[0] == base:
+                    members.append(row)
+    return found
 
 
 def _lines(plot: Plot, rows: Sequence[RowResult]) -> list[Line]:
@@ -64,10 +78,7 @@ def _lines(plot: Plot, rows: Sequence[RowResult]) -> list[Line]:
     for name in plot.rows:
         own = [row for row in rows if (row.series or row.method) == name]
         if plot.over is not None:
-            # The graph without the transform is where the option is nought.
-            points = {
-                float(Reference.parse(row.dataset).option(plot.over) or 0.0): row for row in own
-            }
+            points = {Reference.parse(row.dataset).along(plot.over)[2]: row for row in own}
             label = own[0].label if own else name
         else:
             points = {float(value): row for row in own for value in row.at.values()}
