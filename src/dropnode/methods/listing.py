@@ -47,7 +47,7 @@ PRESET_TITLES: Mapping[str, str] = MappingProxyType(
     {
         "paper": "the settings and formulas of the paper's text",
         "official": "the settings that the method's authors chose for the dataset",
-        "tuned": "official, with some settings chosen again by validation accuracy",
+        "tuned": "official, with a few settings replaced by ones with better validation accuracy",
         "fast": "official, with dropout and normalisation moved to where they cost less",
         "default": "for graphs without a preset of their own",
     }
