@@ -239,8 +239,8 @@ def test_a_folder_keeps_one_split(small: Graph, tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda text: "{" + text, "line 1 of .* cannot be read"),
-        (lambda text: "3\n" + text, "line 1 of .* is no child"),
-        (lambda text: text.replace('"epochs"', '"epoch"'), "line 1 of .* is no child"),
+        (lambda text: "3\n" + text, "line 1 of .* is not a child"),
+        (lambda text: text.replace('"epochs"', '"epoch"'), "line 1 of .* is not a child"),
         (lambda text: text.replace('"architecture": "', '"architecture": "x'), "other versions"),
     ],
 )
