@@ -302,7 +302,9 @@ def test_a_class_with_one_label_cannot_validate_and_says_so(
     names = np.where(few < 0, None, np.array(["ant", "bee", "cat"])[y]).astype(object)
     names[np.flatnonzero(names == "bee")[1:]] = None
 
-    with pytest.warns(UserWarning, match=r"class 'bee' has one label.* for 20 epochs") as caught:
+    with pytest.warns(
+        UserWarning, match=r"class 'bee' has only one label.* for 20 epochs"
+    ) as caught:
         model = quick(validation_fraction=0.5).fit(X, names)
 
     assert caught[0].filename == __file__

@@ -316,7 +316,7 @@ MISUSES = [
     ("trials {kept} export {new}/x.txt", ".csv, .json, .parquet"),
     ("trials {kept} import {text}", "text.csv"),
     ("trials {kept} import {empty}/x.csv", "x.csv"),
-    ("trials {kept} import {text} --dataset sbm", "filters"),
+    ("trials {kept} import {text} --dataset sbm", "leave out --dataset"),
     ("trials {kept} --dataset smb", "did you mean 'sbm'?"),
     ("trials {kept} --method gradn", "did you mean 'grand'?"),
     ("trials {kept} --status finished", "failed"),

@@ -212,7 +212,7 @@ def test_an_architecture_that_diverges_earns_nothing(
     [
         ({"max_epochs": 3}, "another config"),
         ({"max_width": 32}, "another max_width"),
-        ({"seed": 1}, r"another seed \(0 there, 1 asked for\)"),
+        ({"seed": 1}, r"another seed \(0 there, 1 requested\)"),
         ({"controller": ControllerConfig(hidden=7)}, "another controller"),
         ({"strategy": random_search}, "another strategy"),
     ],

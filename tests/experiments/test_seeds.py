@@ -183,7 +183,7 @@ def test_another_run_or_foreign_files_are_left_alone(one_by_one: Called, tmp_pat
     with pytest.raises(ConfigError, match="add --resume"):
         run_seeds(REQUEST, 3, out=out)
     other = Request("digits", changes=QUICK | {"hidden": 8}, seed=3)
-    with pytest.raises(ConfigError, match=r"seed-3 .*hidden \(16 there, 8 asked for\)"):
+    with pytest.raises(ConfigError, match=r"seed-3 .*hidden \(16 there, 8 requested\)"):
         run_seeds(other, 3, out=out, resume=True)
     (tmp_path / "thesis.tex").write_text("precious")
     for folder in (tmp_path, out / "seed-3"):

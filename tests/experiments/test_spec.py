@@ -168,7 +168,9 @@ def test_an_included_spec_has_to_be_about_the_same() -> None:
     values = yaml.safe_load(COMPARISON) | {"include": "table1-grand"}
     del values["reference"], values["claims"]
     values["rows"] = [{"method": "gcn"}]
-    with pytest.raises(ConfigError, match="about cora, citeseer, pubmed; expected rows about cora"):
+    with pytest.raises(
+        ConfigError, match="the datasets cora, citeseer, pubmed; expected a spec with rows on cora"
+    ):
         parse_spec("mine", yaml.safe_dump(values))
     with pytest.raises(ConfigError, match="unknown experiment 'table'"):
         parse_spec("mine", yaml.safe_dump(values | {"include": "table"}))
