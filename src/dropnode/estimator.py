@@ -343,8 +343,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             )
             return every_label_split(graph.labels)
         kept, held = stratified_holdout(graph.labels, self.validation_fraction, seed)
-        nobody = np.array([], dtype=np.int64)
-        return Split(kept, held, nobody, f"{self.validation_fraction:g} of the labels validate")
+        empty = np.array([], dtype=np.int64)
+        return Split(kept, held, empty, f"{self.validation_fraction:g} of the labels validate")
 
     def _configuration(self, graph: Graph, validated: bool) -> tuple[str, Config]:
         name, config = configuration(self.method, graph.catalogue_name, self.preset)

@@ -88,10 +88,10 @@ class Step:
         return TRANSFORMS[self.name]
 
     def __str__(self) -> str:
-        told = ",".join(f"{key}={value}" for key, value in self.options.identity().items())
+        options = ",".join(f"{key}={value}" for key, value in self.options.identity().items())
         revision = self.transform.revision
         name = self.name if revision == 1 else f"{self.name}#{revision}"
-        return f"{name}:{told}" if told else name
+        return f"{name}:{options}" if options else name
 
 
 @dataclass(frozen=True)

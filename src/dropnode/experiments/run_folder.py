@@ -137,8 +137,8 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
                 strict=True,
             )
         )
-    told = asdict(result)
-    provenance = {key: told[key] for key in ("dataset", "split", "preset", "method", "seed")}
+    values = asdict(result)
+    provenance = {key: values[key] for key in ("dataset", "split", "preset", "method", "seed")}
     extra = {
         "history": outcome.measured,
         "validation_history": outcome.measured if len(graph.split.val) else [],
@@ -154,7 +154,7 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
             outcome,
             f"{result.method} on {result.dataset}, preset {result.preset}, seed {result.seed}",
         )
-    write_json(out / "result.json", told)
+    write_json(out / "result.json", values)
 
 
 def _read_result(path: Path) -> RunResult:

@@ -152,13 +152,13 @@ def run_seeds(
     except KeyboardInterrupt:
         failed |= {seed: INTERRUPTED for seed in seeds if seed not in results | failed}
     runs = [results[seed] for seed in seeds if seed in results]
-    told = records[request.seed]
+    first = records[request.seed]
     accuracies = [run.test_accuracy for run in runs if run.test_accuracy is not None]
     summary = SeedsResult(
-        told.dataset,
-        told.method,
-        told.preset,
-        told.split,
+        first.dataset,
+        first.method,
+        first.preset,
+        first.split,
         seeds=list(seeds),
         jobs=jobs,
         **asdict(summarise(accuracies)),

@@ -51,15 +51,15 @@ class SeedsBar(Bar):
         left = self._left()
         end = None if left is None else time.monotonic() + left
         self.bar.update(self.task, completed=self.done, shown=self._line(), end=end)
-        told = "" if left is None else f"  about {clock(left)} left"
-        self.log(f"{news}  {self._line()}{told}")
+        text = "" if left is None else f"  about {clock(left)} left"
+        self.log(f"{news}  {self._line()}{text}")
 
     def _line(self) -> str:
-        told = f"{self.done}/{self.seeds} seeds"
+        text = f"{self.done}/{self.seeds} seeds"
         if self.accuracies:
-            told += f"  test {100 * fmean(self.accuracies):.1f}"
-            told += f" ± {100 * stdev(self.accuracies):.1f} %" if len(self.accuracies) > 1 else " %"
-        return told
+            text += f"  test {100 * fmean(self.accuracies):.1f}"
+            text += f" ± {100 * stdev(self.accuracies):.1f} %" if len(self.accuracies) > 1 else " %"
+        return text
 
     def _left(self) -> float | None:
         """Estimate the seconds left; seeds that are running count as half done."""
