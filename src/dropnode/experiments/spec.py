@@ -14,15 +14,15 @@ from dropnode.errors import ConfigError
 from dropnode.settings import suggestion
 
 Figure = tuple[float, float | None]
-"""A published mean and, where there is one, its standard deviation, in percent."""
+"""A published mean and its standard deviation, if published, in percent."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one method, on every dataset that ``seeds`` has a number for.
+    """A row of the table: one method, on every dataset in ``seeds``.
 
-    ``choose`` has settings that are left to validation: all are trained, and on each dataset the
-    one of the highest mean validation accuracy stands for the row.
+    ``choose`` has settings to choose by validation: all are trained, and on each dataset the row
+    shows the one with the highest mean validation accuracy.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Row:
     choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def candidates(self) -> list[dict[str, Any]]:
-        """Return every setting that validation chooses from; one without changes if none."""
+        """Return all settings to choose from; a single one without changes if there are none."""
         return combinations(self.choose)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A row that is said to be better than another."""
+    """A claim that one row is better than another."""
 
     claim: str
     better: str
@@ -50,7 +50,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Search:
-    """Stages of settings: each tries its grid with what the earlier ones chose."""
+    """A search in stages: each tries its grid with the settings chosen by the earlier ones."""
 
     method: str
     preset: str | None
@@ -68,14 +68,14 @@ class Spec:
     name, title, description : str
     datasets : tuple of str
     splits : int
-        How many splits every dataset without a published one is drawn; each has all seeds.
+        Number of splits to draw for every dataset without a published one; each has all seeds.
     rows : tuple of Row
     reference : str or None
-        The row that every other is compared with.
+        The row that all others are compared with.
     claims : tuple of Claim
     search : Search or None
     measures : tuple of str
-        Those that trials store beyond the standard ones.
+        The measures that trials store in addition to the standard ones.
     """
 
     name: str
