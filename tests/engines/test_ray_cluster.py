@@ -243,7 +243,9 @@ def outcomes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict
 def test_bad_items_fail_alone(outcomes: dict[str, Any]) -> None:
     """Whatever an item does to its process, the others have results, and every cause is told."""
     assert outcomes["raise"] == Failure("ValueError: this item is wrong")
-    assert outcomes["linger"] == Failure("no result within 4 seconds; it was ended")
+    assert outcomes["linger"] == Failure(
+        "no result within 4 seconds, so it was stopped; allow more time"
+    )
     assert "pickle" in outcomes["unpicklable"].error
     assert "died 2 times" in outcomes["kill"].error
     assert "\n" not in outcomes["kill"].error
@@ -348,7 +350,7 @@ def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) ->
             (shut, "Connection refused"),
             (quiet, "timed out"),
             (f"ray://{shut}", "Connection refused"),
-            ("nowhere", "an address is auto, host:port or ray://host:port"),
+            ("nowhere", "expected auto, host:port or ray://host:port"),
             ("nowhere.invalid:6379", "not known|resolution"),
         ]:
             asked = time.monotonic()

@@ -414,7 +414,7 @@ def test_a_full_disk_is_told_and_what_is_done_is_gone_on_from(tmp_path: Path) ->
 
 def test_a_second_driver_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
     def tries_again(trials: Sequence[Trial], job: Job) -> Outcomes:
-        with pytest.raises(ConfigError, match="another process writes"):
+        with pytest.raises(ConfigError, match="another process is writing"):
             reproduce(spec(), tmp_path, idle)
         for trial in trials:
             yield trial, invent(0.5, 0.5)

@@ -93,7 +93,7 @@ def test_the_random_attack_adds_new_edges_and_nothing_else(rate: float) -> None:
 
 def test_more_fake_edges_than_there_is_room_for_are_refused() -> None:
     clean = load_dataset("sbm", nodes=120, classes=2, average_degree=50.0)
-    with pytest.raises(ConfigError, match="only 4,140 pairs of nodes are not joined"):
+    with pytest.raises(ConfigError, match="only 4,140 pairs of nodes are not connected"):
         add_random_edges(clean, 5.0)
 
 

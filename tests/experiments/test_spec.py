@@ -168,7 +168,9 @@ def test_an_included_spec_has_to_be_about_the_same() -> None:
     values = yaml.safe_load(COMPARISON) | {"include": "table1-grand"}
     del values["reference"], values["claims"]
     values["rows"] = [{"method": "gcn"}]
-    with pytest.raises(ConfigError, match="about cora, citeseer, pubmed; expected rows about cora"):
+    with pytest.raises(
+        ConfigError, match="the datasets cora, citeseer, pubmed; expected a spec with rows on cora"
+    ):
         parse_spec("mine", yaml.safe_dump(values))
     with pytest.raises(ConfigError, match="unknown experiment 'table'"):
         parse_spec("mine", yaml.safe_dump(values | {"include": "table"}))
@@ -365,7 +367,7 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         lambda v: v["search"]["stages"][0].update(order=2),
         ["spec.search.stages[0]['order'] = 2; expected a list"],
     ),
-    "empty stage": (SEARCH, lambda v: v["search"]["stages"].append({}), ["a stage varies nothing"]),
+    "empty stage": (SEARCH, lambda v: v["search"]["stages"].append({}), ["a stage is empty"]),
     "two rows of one name": (
         COMPARISON,
         lambda v: v["rows"][2].pop("name"),
@@ -374,24 +376,28 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
     "claim about no row": (
         COMPARISON,
         lambda v: v["claims"][0].update(than="grand-gat"),
-        ["claim 'the perceptron is better' is about 'grand-gat', which is no row"],
+        ["claim 'the perceptron is better' is about 'grand-gat', which is not a row"],
     ),
     "claim about a misspelt row": (
         COMPARISON,
         lambda v: v["claims"][1].update(better="deper"),
-        ["'deper', which is no row; did you mean 'deeper'?"],
+        ["'deper', which is not a row; did you mean 'deeper'?"],
     ),
     "reference that is no row": (
         COMPARISON,
         lambda v: v.update(reference="grnad"),
-        ["reference 'grnad' is no row; did you mean 'grand'?"],
+        ["reference 'grnad' is not a row; did you mean 'grand'?"],
     ),
     "rows and a search": (
         COMPARISON,
         lambda v: v.update(search=yaml.safe_load(SEARCH)["search"]),
-        ["either rows to compare or a search, and not both"],
+        ["either rows or a search, and not both"],
     ),
-    "neither rows nor a search": (SEARCH, lambda v: v.pop("search"), ["either rows to compare or"]),
+    "neither rows nor a search": (
+        SEARCH,
+        lambda v: v.pop("search"),
+        ["expected either rows or a search"],
+    ),
     "no seeds at all": (
         COMPARISON,
         lambda v: v.update(seeds=0),
@@ -561,13 +567,13 @@ def test_a_search_has_nothing_to_compare(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("title: [unclosed", "not YAML"),
-        ("title: a\n\tdatasets: b", "not YAML"),
+        ("title: [unclosed", "not valid YAML"),
+        ("title: a\n\tdatasets: b", "not valid YAML"),
         ("title: a: b", "line 1, column 9"),
-        ("title: a\n---\ntitle: b\n", "not YAML"),
-        ("title: !!python/object/apply:os.system [ls]", "not YAML"),
-        ("title: \x00", "not YAML"),
-        ("title: 2026-02-30", "not YAML"),
+        ("title: a\n---\ntitle: b\n", "not valid YAML"),
+        ("title: !!python/object/apply:os.system [ls]", "not valid YAML"),
+        ("title: \x00", "not valid YAML"),
+        ("title: 2026-02-30", "not valid YAML"),
         ("", "spec = None; expected the keys title, datasets"),
         ("# only a comment\n", "spec = None; expected the keys title, datasets"),
         ("- title: a", "spec = [{'title': 'a'}]; expected the keys title, datasets"),
@@ -701,5 +707,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_an_experiment_that_does_not_exist_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"unknown experiment 'tabel1-grand'; did you mean 'tab"):
         load_spec("tabel1-grand")
-    with pytest.raises(ConfigError, match=r"a file of your own that ends in \.yaml"):
+    with pytest.raises(ConfigError, match=r"give the path of a spec file that ends in \.yaml"):
         load_spec("mine.txt")

@@ -1,4 +1,4 @@
-"""``dropnode methods``, ``presets`` and ``experiments``: list what there is to choose from."""
+"""``dropnode methods``, ``presets`` and ``experiments``: list the available choices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def presets(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps({"presets": listed}))
         return
-    # Most baselines have the same presets for the same datasets: one line for all of those.
+    # Most baselines have the same presets for the same datasets, so they share a line.
     alike: dict[tuple[str, str, str], list[str]] = {}
     for preset in listed:
         datasets = "any" if preset["datasets"] is None else ", ".join(preset["datasets"])
@@ -81,7 +81,7 @@ def experiments(as_json: AsJson = False) -> None:
 
 
 def _trials(spec: Spec) -> int:
-    """Return how many trials a spec has; stages of a search may have some in common."""
+    """Return how many trials a spec has at most; stages of a search may share some."""
     from dropnode.data.catalogue import PerClass, find
 
     splits = {
@@ -103,6 +103,6 @@ def _print(rows: Iterable[dict[str, str]]) -> None:
         )
     for row in rows:
         table.add_row(*map(Text, row.values()))
-    # Into a file or a pipe, every column is as wide as it needs to be.
+    # In a file or a pipe, columns are not cut to the width of a terminal.
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=400)).print(table)

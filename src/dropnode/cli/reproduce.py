@@ -1,4 +1,4 @@
-"""``dropnode reproduce``: run an experiment, or the trials that its folder lacks."""
+"""``dropnode reproduce``: run the missing trials of an experiment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="A name (see: dropnode experiments) or a spec file, .yaml.")
+        str, typer.Argument(help="A name (see: dropnode experiments) or a spec file (.yaml).")
     ],
     out: Annotated[Path, typer.Option(help="Folder for trials, results and report.")],
     datasets: Annotated[
@@ -49,7 +49,7 @@ def reproduce(
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the trials of an experiment that its folder lacks, and write tables and a report."""
+    """Run the missing trials of an experiment, and write tables and a report."""
     from dropnode.experiments.experiment import Part
     from dropnode.experiments.experiment import reproduce as run_experiment
     from dropnode.experiments.live import LiveTable
@@ -74,18 +74,21 @@ def reproduce(
     else:
         _print_results(outcome.results, out)
     if outcome.interrupted:
-        note = f"Interrupted: {outcome.missing} trials are missing. The same command goes on."
+        note = (
+            f"Interrupted: {outcome.missing} trials are missing. "
+            "Run the same command again to continue."
+        )
         console.print(note, style="yellow", highlight=False)
     if outcome.failed:
         see = f"dropnode trials {shlex.quote(str(out))} --status failed"
-        note = f"{outcome.failed} trials failed; see: {see}; --retry runs them again."
+        note = f"{outcome.failed} trials failed; see: {see}; add --retry to run them again."
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if outcome.failed or outcome.interrupted:
         raise typer.Exit(WORK_ERROR)
 
 
 def _engine(name: str, address: str | None, jobs: int | None, timeout: float) -> tuple[Engine, int]:
-    """Return the engine asked for, and how many trials it runs at a time."""
+    """Return the requested engine, and how many trials it runs at a time."""
     from dropnode.engines.base import cores, usable_jobs
     from dropnode.engines.local import run_local
     from dropnode.errors import ConfigError
@@ -94,7 +97,10 @@ def _engine(name: str, address: str | None, jobs: int | None, timeout: float) ->
 
     if name == "local":
         if address is not None:
-            raise ConfigError("--address needs --engine ray: it is the address of a Ray cluster")
+            raise ConfigError(
+                f"--address {address} is the address of a Ray cluster; add --engine ray, or leave "
+                "it out"
+            )
         at_once = usable_jobs(jobs, cores())
         return lambda trials, data: run_local(
             run_trial, trials, at_once, shared=data, timeout=timeout

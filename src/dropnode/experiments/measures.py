@@ -1,8 +1,8 @@
-"""Measures: what a trial tells of its training, each a function by name.
+"""Measures: the named numbers and small arrays that a trial stores about its training.
 
-A measure is computed from (graph, method, outcome, probabilities) and is a number or a small array
-as JSON has it. The standard ones are stored with every trial; a spec names further ones. Measures
-are no part of a trial's identity: a stored trial that lacks one is run again and completed.
+A measure is a function of (graph, method, outcome, probabilities) whose value can be written as
+JSON. Every trial stores the standard ones; a spec can name further ones. Measures are not part of a
+trial's identity: a stored trial without a requested measure is run again to add it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from dropnode.training import Method, Outcome
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training, as measures see it.
+    """A finished training, from which measures are computed.
 
     Attributes
     ----------
     graph : Graph
-        With the split that was trained on.
+        The graph with the split that was trained on.
     method : Method
     outcome : Outcome
     probabilities : ndarray
-        Of every node and class.
+        The probability of every class for every node.
     """
 
     graph: Graph
@@ -68,18 +68,18 @@ class Measure:
     Attributes
     ----------
     title : str
-        How tables and figures call it.
+        Its name in tables and figures.
     kind : str
         ``"fraction"`` (shown in percent), ``"number"``, ``"count"``, ``"matrix"``,
-        ``"reliability"`` or ``"curves"``: how it is summed up and drawn.
+        ``"reliability"`` or ``"curves"``; decides how it is summarised and drawn.
     function : callable
-        From a :class:`Training` to the value; None where there is none.
+        Returns the value for a :class:`Training`; None if it has none.
     repeats : bool
-        Whether the same trial has the same value every time; times do not.
+        Whether the same trial gives the same value every time, unlike the time it takes.
     more_is_better : bool
     x : str
-        Of curves, the line that is the horizontal axis. A line whose name ends in ``±`` has the
-        standard errors of another.
+        The name of the curve that is the horizontal axis. A curve whose name ends in ``±`` has
+        the standard errors of another.
     log : bool
         Whether the axes of curves are logarithmic.
     """
@@ -110,7 +110,7 @@ def _reliability(training: Training) -> dict[str, Any] | None:
 def _of_best_epoch(name: str) -> Callable[[Training], float | None]:
     def measured(training: Training) -> float | None:
         value = training.outcome.best.get(name)
-        # Without validation nodes it is NaN, which JSON does not have.
+        # NaN without validation nodes, and JSON has no NaN.
         return None if value is None or value != value else value
 
     return measured
@@ -194,7 +194,7 @@ STANDARD: Mapping[str, Measure] = MappingProxyType(
         "reliability": Measure("reliability", "reliability", _reliability),
     }
 )
-"""What every trial stores."""
+"""The measures that every trial stores."""
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
@@ -240,7 +240,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 
 
 def check_measures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of further measures, each once; an unknown one is an error."""
+    """Return the given measures that are not standard, each once; an unknown one is an error."""
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
         if name not in MEASURES:
@@ -249,9 +249,9 @@ def check_measures(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def measure(training: Training, further: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the standard measures of a training, and the further ones asked for."""
+    """Return the standard measures of a training, and the requested further ones."""
     measured = {name: MEASURES[name].function(training) for name in (*STANDARD, *further)}
-    # A number that there is none of is told; a figure that cannot be drawn is left out.
+    # A number that is missing is stored as None; a matrix or diagram that is missing is left out.
     return {
         name: value
         for name, value in measured.items()

@@ -1,8 +1,8 @@
-"""References: which graph a run is about, as one line of text.
+"""References: the name of the graph of a run, as one line of text.
 
-A reference is a dataset of the catalogue (``cora``), a file (``graphs/mine.npz``), or either of
-them changed by transforms (``cora@random-edges:rate=0.1,seed=3``). A transform is known by its
-recipe, the text behind the ``@``, so that a run can be planned without making its graph.
+A reference is a dataset of the catalogue (``cora``), a file (``graphs/mine.npz``), or one of these
+changed by transforms (``cora@random-edges:rate=0.1,seed=3``). The recipe of the transforms, the
+text after the ``@``, identifies them, so that a run can be planned without computing its graph.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dropnode.settings import Config, choice, count, positive, read_changes, sha
 
 @dataclass(frozen=True)
 class RandomEdges(Config):
-    """Options of the random attack: fake edges as a fraction of the graph's, and their seed.
+    """Options of the random attack: fake edges as a fraction of all edges, and their seed.
 
     ``definition`` says what the rate means; see
     :func:`~dropnode.analysis.attacks.random_edges.number_of_edges`.
@@ -57,20 +57,20 @@ class OneClass(Config):
 
 @dataclass(frozen=True)
 class Transform:
-    """A way to make a graph from another.
+    """A function that makes a graph from another.
 
     Attributes
     ----------
     options : type
-        Its settings, a strict configuration.
+        The class of its options.
     graph : callable, optional
-        From a graph with its split, the options, and a function to tell about progress, to the
-        graph with other edges or labels.
+        Returns the graph with other edges or labels, given a graph with its split, the options, and
+        a function that is called with the progress.
     split : callable, optional
-        From a graph, the options and a split seed to another split. It has to be cheap: planning
-        calls it.
+        Returns another split, given a graph, the options and a split seed. It must be fast, because
+        planning calls it.
     revision : int
-        Raised when a change of code changes what the same recipe makes.
+        Increased when a change of code changes the result of a recipe.
     """
 
     options: type[Config]
@@ -98,7 +98,7 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
         ),
     }
 )
-"""Every transform by the name that a reference gives it."""
+"""Every transform by its name in a reference."""
 
 
 @dataclass(frozen=True)
@@ -110,19 +110,19 @@ class Step:
 
     @property
     def transform(self) -> Transform:
-        """What it does."""
+        """The transform of this step."""
         return TRANSFORMS[self.name]
 
     def __str__(self) -> str:
-        told = ",".join(f"{key}={value}" for key, value in self.options.identity().items())
+        options = ",".join(f"{key}={value}" for key, value in self.options.identity().items())
         revision = self.transform.revision
         name = self.name if revision == 1 else f"{self.name}#{revision}"
-        return f"{name}:{told}" if told else name
+        return f"{name}:{options}" if options else name
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A graph by what it is made from.
+    """A graph, given by its source and its transforms.
 
     Attributes
     ----------
@@ -143,13 +143,13 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read a reference; what it cannot be is an error that says what it could."""
-        # A path may hold any character, an @ too.
+        """Read a reference; an unknown dataset, transform or option is an error."""
+        # A path may contain any character, also an @.
         source, *steps = [text] if Path(text).exists() else text.split("@")
         if source not in dataset_names() and not is_path(source):
             raise ConfigError(
-                f"unknown dataset {source!r}{suggestion(source, dataset_names())}; or the path of "
-                "an .npz file"
+                f"unknown dataset {source!r}{suggestion(source, dataset_names())}; or give the "
+                "path of an .npz file"
             )
         return cls(source, tuple(_step(step, text) for step in steps))
 
@@ -160,7 +160,7 @@ class Reference:
 
     @cached_property
     def recipe(self) -> str:
-        """What the transforms are; empty for a graph as it is."""
+        """The transforms as text; empty for an unchanged graph."""
         return "@".join(map(str, self.steps))
 
     def __str__(self) -> str:
@@ -189,7 +189,7 @@ class Reference:
         return base, None, 0.0
 
     def split(self, graph: Graph, seed: int) -> Split:
-        """Return the split of the source's graph that this reference has with a split seed."""
+        """Return the split of this reference for a split seed, given the source's graph."""
         split = draw_split(self.source, graph, seed)
         for step in self.steps:
             if step.transform.split is not None:
@@ -197,7 +197,7 @@ class Reference:
         return split
 
     def transformed(self, graph: Graph, watch: Watch | None = None) -> Graph:
-        """Return the source's graph, with its split, after the transforms of its edges.
+        """Return the source's graph, with its split, changed by the transforms.
 
         An attack may depend on the training nodes, so the split has to be the final one.
         """

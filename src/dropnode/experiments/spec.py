@@ -14,16 +14,16 @@ from dropnode.errors import ConfigError
 from dropnode.settings import suggestion
 
 Figure = tuple[float, float | None]
-"""A published mean and, where there is one, its standard deviation, in percent."""
+"""A published mean and its standard deviation, if published, in percent."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one method, on every dataset that ``seeds`` has a number for.
+    """A row of the table: one method, on every dataset in ``seeds``.
 
-    ``choose`` has settings that are left to validation: all are trained, and on each dataset the
-    one of the highest mean validation accuracy stands for the row. ``at`` is the value of the key
-    that a series of rows varies, such as ``{"order": 8}``; ``series`` is the name of the series.
+    ``choose`` has settings to choose by validation: all are trained, and on each dataset the row
+    shows the one with the highest mean validation accuracy. A series of rows varies one setting:
+    ``series`` is its name, and ``at`` the value in this row, such as ``{"order": 8}``.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Row:
     at: Mapping[str, Any] = field(default_factory=dict)
 
     def candidates(self) -> list[dict[str, Any]]:
-        """Return every setting that validation chooses from; one without changes if none."""
+        """Return all settings to choose from; a single one without changes if there are none."""
         return combinations(self.choose)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A row that is said to be better than another, on every dataset unless some are named.
+    """A claim that one row is better than another by a measure.
 
-    ``measure`` is what they are compared by; whether more or less of it is better, it knows itself.
+    It is tested on all datasets, unless some are named.
     """
 
     claim: str
@@ -85,7 +85,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Search:
-    """Stages of settings: each tries its grid with what the earlier ones chose."""
+    """A search in stages: each tries its grid with the settings chosen by the earlier ones."""
 
     method: str
     preset: str | None
@@ -103,18 +103,18 @@ class Spec:
     name, title, description : str
     datasets : tuple of str
     splits : int
-        How many splits every dataset without a published one is drawn; each has all seeds.
+        Number of splits to draw for every dataset without a published one; each has all seeds.
     rows : tuple of Row
     reference : str or None
-        The row that every other is compared with.
+        The row that all others are compared with.
     claims : tuple of Claim
     search : Search or None
     measures : tuple of str
-        Those that trials store beyond the standard ones.
+        The measures that trials store in addition to the standard ones.
     plots : tuple of Plot
     first_split : int
-        The seed of the first split. A search that must not see the splits of another experiment
-        starts behind them.
+        The seed of the first split. A search uses other splits than the experiment that reports
+        its result.
     """
 
     name: str

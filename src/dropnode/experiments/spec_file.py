@@ -1,6 +1,6 @@
 """Spec files: an experiment as YAML, read strictly.
 
-An unknown key, dataset, method or setting is an error, before anything is run.
+An unknown key, dataset, method or setting is an error before anything is run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def spec_names() -> list[str]:
 
 
 def load_spec(name: str) -> Spec:
-    """Read a spec that comes with the package, by its name, or a file that ends in .yaml.
+    """Read a spec of the package by its name, or a file whose name ends in .yaml.
 
     Examples
     --------
@@ -42,8 +42,8 @@ def load_spec(name: str) -> Spec:
         return parse_spec(Path(name).stem, text)
     if name not in spec_names():
         raise ConfigError(
-            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or a file of your own "
-            "that ends in .yaml"
+            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or give the path of a "
+            "spec file that ends in .yaml"
         )
     file = resources.files("dropnode.experiments") / "specs" / f"{name}.yaml"
     return parse_spec(name, file.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def parse_spec(name: str, text: str) -> Spec:
 
 @dataclass(frozen=True)
 class _RowRecord:
-    """A row as the file has it."""
+    """A row in a spec file."""
 
     method: str
     name: str | None = None
@@ -74,7 +74,7 @@ class _RowRecord:
 
 @dataclass(frozen=True)
 class _SearchRecord:
-    """A search as the file has it."""
+    """A search in a spec file."""
 
     method: str
     stages: tuple[Mapping[str, tuple[Any, ...]], ...]
@@ -103,10 +103,10 @@ class _SpecRecord:
 
 def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
     if (record.rows is None) == (record.search is None):
-        raise ConfigError("expected either rows to compare or a search, and not both")
+        raise ConfigError("expected either rows or a search, and not both")
     for key in ("reference", "claims", "include"):
         if record.search is not None and getattr(record, key):
-            raise ConfigError(f"{key} of a search; only rows are compared")
+            raise ConfigError(f"{key} is for rows, but the spec has a search; remove {key}")
     datasets = tuple(map(_reference, _distinct("datasets", record.datasets)))
     rows = tuple(made for row in record.rows or () for made in _rows(row, record, datasets))
     claims = tuple(_claim(claim, datasets) for claim in record.claims)
@@ -119,13 +119,13 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
             raise ConfigError(f"two rows are called {row!r}; rename one of them")
     if record.reference is not None and record.reference not in names:
         raise ConfigError(
-            f"reference {record.reference!r} is no row{suggestion(record.reference, names)}"
+            f"reference {record.reference!r} is not a row{suggestion(record.reference, names)}"
         )
     for claim in claims:
         for side in (claim.better, claim.than):
             if side not in names:
                 raise ConfigError(
-                    f"claim {claim.claim!r} is about {side!r}, which is no row"
+                    f"claim {claim.claim!r} is about {side!r}, which is not a row"
                     f"{suggestion(side, names)}"
                 )
     return Spec(
@@ -146,12 +146,12 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
 
 
 def _included(name: str, datasets: tuple[str, ...]) -> Spec:
-    """Return the spec of the package whose rows and claims follow the spec's own."""
+    """Return the spec whose rows and claims are added after the spec's own."""
     included = load_spec(name)
     if included.search or included.datasets != datasets:
         raise ConfigError(
-            f"include of {name!r}, which is about {', '.join(included.datasets)}; expected rows "
-            f"about {', '.join(datasets)}"
+            f"include {name!r} has the datasets {', '.join(included.datasets)}; expected a spec "
+            f"with rows on {', '.join(datasets)}"
         )
     return included
 
@@ -268,7 +268,7 @@ def _plot(
 def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Search:
     for stage in record.stages:
         if not stage:
-            raise ConfigError("a stage varies nothing; give it a key and values to try")
+            raise ConfigError("a stage is empty; give it a key and values to try")
         _check_grid(stage)
     for tried in itertools.product(*map(combinations, record.stages)):
         setting = dict(whole.set)
@@ -289,7 +289,7 @@ def _check_grid(grid: Mapping[str, tuple[Any, ...]]) -> None:
 def _check_setting(
     method: str, dataset: str, preset: str | None, changes: Mapping[str, Any]
 ) -> None:
-    """Make the method, so that an invalid setting is an error before anything is run."""
+    """Create the method, so that an invalid setting is an error before anything is run."""
     make_method(method, Reference.parse(dataset).catalogue_name, preset, changes)
 
 
@@ -303,7 +303,7 @@ def _by_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _distinct(where: str, words: tuple[str, ...]) -> tuple[str, ...]:
     if not words or len(set(words)) < len(words):
-        raise ConfigError(f"{where} is {list(words)!r}; expected names, each once")
+        raise ConfigError(f"{where} is {list(words)!r}; expected at least one name, and each once")
     return words
 
 

@@ -1,4 +1,4 @@
-"""From stored trials to results: a row per method and dataset, comparisons, and claims."""
+"""Results from stored trials: a row per method and dataset, comparisons, and claims."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from dropnode.experiments.store import Record
 from dropnode.experiments.trials import Data, now
 
 ENOUGH = 20
-"""Seeds on either side from which a claim without a significant difference is not confirmed."""
+"""The number of seeds per row from which a claim without a significant difference is not confirmed;
+with fewer, the verdict is that there are too few seeds."""
 
 LEVEL = 0.05
 
 Find = Callable[[str], Record | None]
-"""Returns the record of a trial by its id, if it ended."""
+"""Returns the record of a trial by its id; None if it has not ended."""
 
 
 def summarise_experiment(
@@ -71,9 +72,9 @@ def summarise_experiment(
 def summarise_stage(
     number: int, tried: Sequence[tuple[Cell, dict[str, Any]]], find: Find
 ) -> list[Stage]:
-    """Return the results of one stage of a search, per dataset; the best setting is chosen.
+    """Return the results of one stage of a search, one per dataset.
 
-    The setting with the best mean validation accuracy wins; among equals, the first.
+    The setting with the best mean validation accuracy is chosen; among equals, the first.
     """
     stages = []
     for dataset in dict.fromkeys(cell.dataset for cell, _ in tried):
@@ -145,7 +146,7 @@ def _row(spec: Spec, cell: Cell, find: Find) -> RowResult:
 
 
 def _measures(spec: Spec, cell: Cell, find: Find) -> dict[str, Summary]:
-    """Summarise the measures that the spec asks for, as far as they are numbers."""
+    """Summarise those measures requested by the spec that are numbers."""
     return {
         name: summarise(list(_scores(cell, find, name).values()))
         for name in spec.measures

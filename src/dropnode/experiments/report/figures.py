@@ -116,7 +116,7 @@ def _draw_curve(axes: Axes, curve: Curve, values: np.ndarray) -> None:
 
 
 def _focus(loss: Axes, accuracy: Axes, curves: Sequence[Curve]) -> list[str]:
-    """Cut off outliers that would flatten all curves; return what is outside the panels."""
+    """Limit the axes so that outliers do not flatten all curves; return what is cut off."""
     cut = []
     losses = np.concatenate([curve.loss for curve in curves])
     losses = losses[np.isfinite(losses)]
@@ -135,7 +135,7 @@ def _focus(loss: Axes, accuracy: Axes, curves: Sequence[Curve]) -> list[str]:
 
 
 def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
-    """Draw a matrix of shares per row; of nodes of a true class, those predicted as each class."""
+    """Draw a matrix whose rows are the shares of a true class that were predicted as each class."""
     classes = len(names)
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -148,7 +148,7 @@ def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
                 column + 0.5,
                 row + 0.5,
                 f"{100 * share:.{0 if classes > 8 else 1}f}",
-                # White is legible on dark blue only, the ink of the page on everything lighter.
+                # White is legible on dark blue only; the text colour is on everything lighter.
                 color="white" if share > 0.75 else INK,
                 ha="center",
                 va="center",

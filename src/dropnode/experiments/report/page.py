@@ -1,4 +1,4 @@
-"""The page of a report: results, claims, figures per dataset, and how they were made."""
+"""The page of a report: results, claims, figures per dataset, and the settings behind them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from dropnode.experiments.writers import (
 )
 
 FAR = 1.0
-"""Percentage points from the paper's figure above which a difference is marked."""
+"""A difference from the paper's figure of more percentage points than this is marked."""
 
 EXPECTED = ("confusion", "reliability")
-"""Measures of every trial; the page says so where one is missing."""
+"""Measures that every trial should have; the page notes where one is missing."""
 
 
 @dataclass
@@ -342,7 +342,7 @@ def _is_far(difference: float | None) -> bool:
 
 
 def _chance(value: float | None) -> str:
-    """Write a p-value.
+    """Return a p-value as text.
 
     Examples
     --------
