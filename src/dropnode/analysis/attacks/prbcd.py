@@ -113,9 +113,7 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
     return apply_flips(graph, flips)
 
 
-def find_flips(
-    graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = None
-) -> list[Flip]:
+def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = None) -> list[Flip]:
     """Return at most ``wanted`` flips."""
     with warnings.catch_warnings():
         # It warns that everything in contrib may change.
@@ -142,9 +140,7 @@ def find_flips(
     kind, more = GRBCDAttack, {}
     if options.variant == "prbcd":
         kind, more = PRBCDAttack, {"epochs_resampling": max(1, 4 * options.epochs // 5)}
-    attack = kind(
-        surrogate, options.block, options.epochs, loss=options.loss, log=False, **more
-    )
+    attack = kind(surrogate, options.block, options.epochs, loss=options.loss, log=False, **more)
     entries = graph.adjacency.tocoo()
     edges = torch.from_numpy(np.stack(entries.coords).astype(np.int64))
     with Stream(options.seed).at("prbcd").torch_global():
@@ -169,9 +165,7 @@ class _Surrogate(nn.Module):
         super().__init__()
         self.tell = tell
 
-    def forward(
-        self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """Return log-probabilities of all nodes."""
         # The library asks for gradients once per epoch, and beyond that for values.
         if torch.is_grad_enabled():
@@ -219,7 +213,9 @@ class _Retrained(_Surrogate):
         self.inputs[train, torch.arange(len(train))] = 1.0
 
     def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
-        transposed = self.features.transpose if isinstance(self.features, SparseMatrix) else self.features.T
+        transposed = (
+            self.features.transpose if isinstance(self.features, SparseMatrix) else self.features.T
+        )
         inputs = (transposed @ (operator @ (operator @ x))).T
         weights = unrolled(inputs, self.targets, self.start, steps=100, rate=0.1, momentum=0.9)
         hidden = self.features @ weights.first

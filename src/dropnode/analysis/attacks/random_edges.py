@@ -9,14 +9,11 @@ from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.ops.randomness import Stream
 
-
 DEFINITIONS = ("clean", "cumulative")
 """What a rate can mean; see :func:`number_of_edges`."""
 
 
-def add_random_edges(
-    graph: Graph, rate: float, seed: int = 0, definition: str = "clean"
-) -> Graph:
+def add_random_edges(graph: Graph, rate: float, seed: int = 0, definition: str = "clean") -> Graph:
     """Return a graph with fake edges of weight 1 added.
 
     Parameters

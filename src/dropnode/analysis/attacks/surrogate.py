@@ -346,8 +346,7 @@ def _adam(
             for (mean, square), gradient in zip(moments, gradients, strict=True)
         ]
         parameters = [
-            each
-            - rate * (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+            each - rate * (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
             for each, (mean, square) in zip(parameters, moments, strict=True)
         ]
 
