@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from dropnode import __version__
+from dropnode.cli.attack import attack
 from dropnode.cli.bench import bench
 from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
 from dropnode.cli.datasets import datasets_app
@@ -42,6 +43,7 @@ app.command()(reproduce)
 app.command()(trials)
 app.command()(report)
 app.command()(graphnas)
+app.command()(attack)
 app.command()(bench)
 
 

@@ -9,6 +9,7 @@ The layout is that of the GNN benchmark's files, with a few keys more:
     ids            numbers or text                                 (optional)
     train, val, test   positions of nodes, or masks                (optional)
     split_name     text                                            (optional)
+    origin         text: how the graph was made                    (optional)
 
 Ids or names that are neither whole numbers nor plain text are written as one JSON text. No file is
 unpickled, and no array is larger in memory than its file says.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,15 @@ def is_path(name: str | os.PathLike[str]) -> bool:
     return not isinstance(name, str) or name.endswith(ENDING) or "/" in name or os.sep in name
 
 
-def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
+def check_ending(path: str | os.PathLike[str]) -> Path:
+    """Return a path whose name ends as that of a graph's file; raise an error for any other."""
+    file = Path(path)
+    if file.suffix != ENDING:
+        raise ConfigError(f"{file} does not end in {ENDING}; a graph is kept in an {ENDING} file")
+    return file
+
+
+def save_graph(graph: Graph, path: str | os.PathLike[str], *, origin: str = "") -> None:
     """Write a graph to an ``npz`` file, whole or not at all.
 
     :func:`~dropnode.data.load_dataset` of the path returns the same edges, weights, features,
@@ -50,6 +60,8 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     graph : Graph
     path : str or path
         The file to create or replace; its name ends in ``.npz``.
+    origin : str
+        How the graph was made; a graph read from the file has it among its ``notes``.
 
     Raises
     ------
@@ -79,7 +91,9 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     if graph.split is not None:
         arrays |= {part: getattr(graph.split, part) for part in PARTS}
         arrays["split_name"] = np.array(graph.split.name)
-    with atomic_write(_checked(path)) as file:
+    if origin:
+        arrays["origin"] = np.array(origin)
+    with atomic_write(check_ending(path)) as file:
         np.savez_compressed(file, **arrays)
 
 
@@ -95,7 +109,7 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
     GraphError
         If its arrays do not make a graph.
     """
-    file = _checked(path)
+    file = check_ending(path)
     if not file.is_file():
         raise ConfigError(
             f"{file} is not a file; expected an {ENDING} file such as dropnode.data.save_graph "
@@ -106,7 +120,7 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
         raise DataError(f"{file} holds no labels; expected one per node, -1 where unknown")
     ids, names = (_decode(arrays.get(key), key, file) for key in ("ids", "class_names"))
     try:
-        return Graph.from_scipy(
+        graph = Graph.from_scipy(
             csr(arrays, "adj", file),
             arrays["attr_matrix"] if "attr_matrix" in arrays else csr(arrays, "attr", file),
             arrays["labels"],
@@ -117,18 +131,13 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
         )
     except GraphError as error:
         raise GraphError(f"{file}: {error}") from error
+    origin = (str(arrays["origin"]),) if "origin" in arrays else ()
+    return replace(graph, notes=(*graph.notes, *origin))
 
 
 def has_split(path: str | os.PathLike[str]) -> bool:
     """Return whether an ``npz`` file holds a split, without reading its arrays."""
-    return not member_names(_checked(path)).isdisjoint(PARTS)
-
-
-def _checked(path: str | os.PathLike[str]) -> Path:
-    file = Path(path)
-    if file.suffix != ENDING:
-        raise ConfigError(f"{file} does not end in {ENDING}; a graph is kept in an {ENDING} file")
-    return file
+    return not member_names(check_ending(path)).isdisjoint(PARTS)
 
 
 def _split(arrays: Mapping[str, np.ndarray], file: Path) -> Split | None:

@@ -188,6 +188,15 @@ class Reference:
                 return base, told, float(getattr(step.options, option))
         return base, None, 0.0
 
+    def then(self, name: str, options: Mapping[str, Any]) -> Reference:
+        """Return the reference with one more transform."""
+        return Reference(self.source, (*self.steps, _made_step(name, options)))
+
+    @property
+    def last(self) -> Reference:
+        """The reference with its last transform alone."""
+        return Reference(self.source, self.steps[-1:])
+
     def split(self, graph: Graph, seed: int) -> Split:
         """Return the split of this reference for a split seed, given the source's graph."""
         split = draw_split(self.source, graph, seed)
@@ -235,6 +244,13 @@ def _step(text: str, whole: str) -> Step:
         if not all(part.strip() for part in pair.partition("=")):
             raise ConfigError(f"{pair!r} in {whole!r}; expected KEY=VALUE, such as rate=0.1")
     try:
-        return Step(name, TRANSFORMS[name].options.from_dict(read_changes(pairs)))
+        return _made_step(name, read_changes(pairs))
     except ConfigError as error:
-        raise ConfigError(f"transform {name} in {whole!r}: {error}") from error
+        raise ConfigError(f"{error}, in {whole!r}") from error
+
+
+def _made_step(name: str, options: Mapping[str, Any]) -> Step:
+    try:
+        return Step(name, TRANSFORMS[name].options.from_dict(options))
+    except ConfigError as error:
+        raise ConfigError(f"transform {name}: {error}") from error

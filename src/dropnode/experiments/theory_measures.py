@@ -12,7 +12,6 @@ from typing import Any
 
 from dropnode.analysis.theory import LinearGrand, theory_curves
 from dropnode.graph import Graph
-from dropnode.methods.baselines.logistic import Logistic
 from dropnode.ops.propagation import normalise
 from dropnode.training import Method
 
@@ -32,6 +31,9 @@ DRAWS = 1024
 
 def curves(graph: Graph, method: Method, setting: str) -> dict[str, Any] | None:
     """Return the comparison of closed forms and Monte Carlo for a family of measures."""
+    # Imported here: scikit-learn, which fits it, takes long to import.
+    from dropnode.methods.baselines.logistic import Logistic
+
     if not isinstance(method, Logistic) or graph.num_classes != 2 or graph.split is None:
         return None
     kind, drop_rate = SETTINGS[setting]

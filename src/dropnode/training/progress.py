@@ -86,6 +86,30 @@ class ProgressBar(Bar):
         return "  ".join(told)
 
 
+class StepsBar(Bar):
+    """A bar of steps out of a known number, with the time left."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        super().__init__(title, console)
+        self.started = self.last_line = time.monotonic()
+        self.first: int | None = None
+
+    def watch(self, done: int, total: int) -> None:
+        """Show that so many of all steps are done."""
+        now = time.monotonic()
+        if self.first is None or done < self.first:
+            # Steps of an earlier run took no time here.
+            self.first, self.started = done, now
+        shown = f"{done:,}/{total:,}"
+        if done > self.first:
+            left = (now - self.started) / (done - self.first) * (total - done)
+            shown += f"  about {clock(left)} left"
+        self.bar.update(self.task, total=total, completed=done, shown=shown)
+        if now - self.last_line >= 10:
+            self.log(shown)
+            self.last_line = now
+
+
 def clock(seconds: float) -> str:
     """Return a duration as hours, minutes and seconds.
 

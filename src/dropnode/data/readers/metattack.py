@@ -18,6 +18,7 @@ from dropnode.data.catalogue import Entry
 from dropnode.data.readers import npz
 from dropnode.errors import ConfigError, DataError
 from dropnode.graph import Graph, Split
+from dropnode.graph.checks import PARTS
 from dropnode.settings import read_json
 
 
@@ -43,7 +44,7 @@ def _adjacency(path: Path) -> sp.csr_array:
 def _split(path: Path) -> Split:
     try:
         positions = read_json(path)
-        parts = [np.array(positions[f"idx_{part}"]) for part in ("train", "val", "test")]
+        train, val, test = (np.sort(positions[f"idx_{part}"]) for part in PARTS)
     except (ConfigError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no split ({error}); fetch it again") from error
-    return Split(*map(np.sort, parts), name="Pro-GNN")
+    return Split(train, val, test, name="Pro-GNN")
