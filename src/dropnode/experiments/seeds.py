@@ -56,18 +56,24 @@ class SeedsResult:
 
     Attributes
     ----------
+    dataset, method, preset, split : str
+        As in every run.
     seeds : list of int
         Those asked for.
     jobs : int
         How many ran at a time.
-    mean, std, ci95 : float or None
-        Of the test accuracy, a fraction: the deviation has n - 1, and the interval of the mean
-        (95 %, Student's t) is ``mean ± ci95``.
+    mean, std : float or None
+        Mean and standard deviation (n - 1) of the test accuracy, as fractions.
+    ci95 : float or None
+        Half the width of the 95 % interval of the mean (Student's t), a fraction.
     n : int
         How many seeds have a test accuracy.
     runs : list of RunResult
+        The result of each seed that ended.
     failed : list of FailedSeed
+        Seeds without a result, and why.
     seconds : float
+        The duration of all of it.
     """
 
     dataset: str
