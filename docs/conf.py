@@ -23,6 +23,8 @@ extensions = [
     "repository",
 ]
 exclude_patterns = ["_build"]
+highlight_language = "none"  # Unless a block names one.
+smartquotes = False  # They would make one dash of the two in --seed.
 
 # Headings can be linked to, and formulas stand between dollar signs.
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "fieldlist"]
@@ -43,4 +45,3 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
-templates_path: list[str] = []

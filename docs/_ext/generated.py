@@ -52,9 +52,11 @@ def _command(name: str, command: Any) -> Iterator[str]:
         places = [_place(one) for one in arguments]
         needed = [f"{one.opts[0]} {_metavar(one)}" for one in shown if _is_needed_option(one)]
         yield f"```\n{' '.join([name, *places, *needed, '[OPTIONS]'])}\n```\n"
+    elif name == "dropnode":
+        yield "These options stand before the command:\n"
     if shown:
         yield _table(
-            ["", "what it does", "default"],
+            ["option", "what it does", "default"],
             ([_usage(one), _text(one.help), _default_of(one)] for one in shown),
         )
     for word, each in inner.items():
@@ -173,13 +175,12 @@ def datasets() -> Iterator[str]:
     entries = [describe(name) for name in dataset_names()]
     sizes = ("nodes", "edges", "features", "classes")
     yield _table(
-        ["name", *sizes, "split", "licence"],
+        ["name", *sizes, "split"],
         (
             [
                 f"[`{entry['name']}`](#{entry['name']})",
                 *(_size(entry, size) for size in sizes),
                 _split(entry["split"]),
-                entry["licence"],
             ]
             for entry in entries
         ),
@@ -205,8 +206,8 @@ def _size(entry: dict[str, Any], size: str) -> str:
 
 def _split(split: Any) -> str:
     if not isinstance(split, dict):
-        return "the published one"
-    return f"drawn: {split['train']} + {split['val']} per class"
+        return "published"
+    return f"{split['train']} + {split['val']} per class, drawn"
 
 
 def _source(entry: dict[str, Any]) -> str:

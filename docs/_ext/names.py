@@ -2,8 +2,8 @@
 
 A docstring says ``ConfigError`` where its module has imported it, or ``dropnode.data.load_dataset``
 where the site documents ``dropnode.load_dataset``. Sphinx finds a name only in the module it is
-documented in. Here a name is found wherever it is documented, if that is in one place only; one that
-is documented nowhere stays a warning.
+documented in. Here a name is found wherever it is documented, if that is in one place only. One
+that is documented nowhere stays a warning.
 """
 
 from __future__ import annotations
