@@ -3,6 +3,10 @@
 import sys
 from pathlib import Path
 
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
 from dropnode import __version__
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
@@ -45,3 +49,15 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
+
+
+def setup(app: Sphinx) -> None:
+    """Leave out the values of constants: a table of functions as text helps nobody."""
+    app.connect("object-description-transform", _hide_value)
+
+
+def _hide_value(_: Sphinx, __: str, kind: str, content: nodes.Element) -> None:
+    if kind == "data":
+        for note in list(content.parent.findall(addnodes.desc_annotation)):
+            if note.astext().lstrip().startswith("="):
+                note.parent.remove(note)

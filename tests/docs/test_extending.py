@@ -25,7 +25,7 @@ def test_the_steps_of_the_pages_work(tmp_path: Path) -> None:
     for page in PAGES:
         code = []
         for block in blocks(ROOT / "docs" / "extending" / f"{page}.md"):
-            if block.caption == "run":
+            if block.language == "console":
                 code += [command(line) for line in block.text.splitlines()]
             elif block.caption:
                 change(tmp_path, block.caption, block.text)
