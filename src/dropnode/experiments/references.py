@@ -24,7 +24,13 @@ from dropnode.settings import Config, count, positive, read_changes, share, sugg
 
 @dataclass(frozen=True)
 class RandomEdges(Config):
-    """Options of the random attack: fake edges as a fraction of all edges, and their seed."""
+    """Options of the random attack.
+
+    Attributes
+    ----------
+    rate : number of fake edges as a fraction of the graph's edges
+    seed : which edges are drawn
+    """
 
     rate: float = positive()
     seed: int = count(least=0, default=0)
@@ -32,7 +38,12 @@ class RandomEdges(Config):
 
 @dataclass(frozen=True)
 class LabelRate(Config):
-    """Options of a split by label rate: training nodes as a fraction of all nodes."""
+    """Options of a split by label rate.
+
+    Attributes
+    ----------
+    rate : training nodes as a fraction of all nodes
+    """
 
     rate: float = share()
 

@@ -41,7 +41,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim that one row is better than another."""
+    """A claim that one row is better than another.
+
+    Attributes
+    ----------
+    claim : the claim in words
+    better : the name of the row that is said to be better
+    than : the name of the other row
+    """
 
     claim: str
     better: str
