@@ -30,10 +30,14 @@ from dropnode.settings import Config, choice, count, positive, read_changes, sha
 
 @dataclass(frozen=True)
 class RandomEdges(Config):
-    """Options of the random attack: fake edges as a fraction of all edges, and their seed.
+    """Options of the random attack.
 
-    ``definition`` says what the rate means; see
-    :func:`~dropnode.analysis.attacks.random_edges.number_of_edges`.
+    Attributes
+    ----------
+    rate : number of fake edges as a fraction of the graph's edges
+    seed : which edges are drawn
+    definition : ``"clean"``, or ``"cumulative"`` as in the authors' first script, where a rate of
+        10 % adds 1 + 2 + ... + 10 = 55 %
     """
 
     rate: float = positive()
@@ -43,14 +47,24 @@ class RandomEdges(Config):
 
 @dataclass(frozen=True)
 class LabelRate(Config):
-    """Options of a split by label rate: training nodes as a fraction of all nodes."""
+    """Options of a split by label rate.
+
+    Attributes
+    ----------
+    rate : training nodes as a fraction of all nodes
+    """
 
     rate: float = share()
 
 
 @dataclass(frozen=True)
 class OneClass(Config):
-    """Options of a graph with two classes: the code of the class that is told from all others."""
+    """Options of a graph with two classes: one class, and all others.
+
+    Attributes
+    ----------
+    code : the number of the class, counted from 0
+    """
 
     code: int = count(least=0)
 

@@ -36,8 +36,30 @@ class RunRecord:
     ----------
     id : str
         The id of the trial with these settings; the device is not part of it.
+    dataset : str
+        The reference that was asked for.
+    dataset_sha256 : str
+        The fingerprint of the graph that the reference starts from.
+    recipe : str
+        The transforms of the reference; empty for a graph as it is.
+    split : str
+        The name of the split.
+    split_sha256 : str
+        The hash of the split of a graph outside the catalogue; else empty.
+    method : str
+        The name of the method.
+    preset : str
+        The name of the preset.
+    revision : int
+        The revision of the method's code.
     config : dict
-        The configuration with all keys.
+        Every key of the configuration.
+    seed : int
+        The seed of the run.
+    device : str
+        Where it was computed.
+    versions : dict
+        Of Python, torch, NumPy and this package.
     """
 
     id: str
@@ -59,7 +81,24 @@ class RunRecord:
 class RunResult(RunRecord):
     """The result of a run: the content of ``result.json`` and the output of ``train --json``.
 
-    Accuracies are fractions; ``out`` is the folder of the run, if any.
+    Attributes
+    ----------
+    test_accuracy : float or None
+        The share of test nodes that are classified correctly; null without test labels.
+    val_accuracy, val_loss : float or None
+        Of the validation nodes, in the epoch that was kept; null without validation nodes.
+    best_epoch : int
+        The epoch whose weights were kept.
+    epochs : int
+        Number of epochs run.
+    seconds : float
+        The duration of training.
+    seconds_per_epoch : float
+        The same, divided by the epochs.
+    interrupted : bool
+        Whether Ctrl-C ended the training.
+    out : str or None
+        The folder that keeps the run.
     """
 
     test_accuracy: float | None

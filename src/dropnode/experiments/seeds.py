@@ -56,18 +56,24 @@ class SeedsResult:
 
     Attributes
     ----------
+    dataset, method, preset, split : str
+        As in every run.
     seeds : list of int
         The requested seeds.
     jobs : int
-        Number of seeds trained at a time.
-    mean, std, ci95 : float or None
-        Mean and standard deviation (with n - 1) of the test accuracy, as fractions; the 95 %
-        t-interval of the mean is ``mean ± ci95``.
+        How many ran at a time.
+    mean, std : float or None
+        Mean and standard deviation (n - 1) of the test accuracy, as fractions.
+    ci95 : float or None
+        Half the width of the 95 % interval of the mean (Student's t), a fraction.
     n : int
         Number of seeds with a test accuracy.
     runs : list of RunResult
+        The result of each seed that ended.
     failed : list of FailedSeed
+        Seeds without a result, and why.
     seconds : float
+        The duration of all of it.
     """
 
     dataset: str

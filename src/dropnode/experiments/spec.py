@@ -44,9 +44,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim that one row is better than another by a measure.
+    """A claim that one row is better than another.
 
-    It is tested on all datasets, unless some are named.
+    Attributes
+    ----------
+    claim : the claim in words
+    better : the name of the row that is said to be better
+    than : the name of the other row
+    measure : what they are compared by
+    datasets : where it is tested; everywhere by default
     """
 
     claim: str
@@ -62,17 +68,13 @@ class Plot:
 
     Attributes
     ----------
-    title, x : str
-        Title of the plot, and label of its horizontal axis.
-    over : str or None
-        The option of a transform that the datasets vary, such as ``random-edges.rate``; None if the
-        rows vary a setting.
-    rows : tuple of str
-        The series to draw; rows that are no series become horizontal lines. All if empty.
-    measures : tuple of str
-        One panel each.
-    log : bool
-        Whether the horizontal axis is logarithmic.
+    title : title of the plot
+    x : label of the horizontal axis
+    over : the option of a transform that the datasets vary, such as ``random-edges.rate``; by
+        default, the setting that the rows vary
+    rows : the rows to draw, all by default; a row that varies nothing is a horizontal line
+    measures : the measures to draw, one panel each
+    log : whether the horizontal axis is logarithmic
     """
 
     title: str

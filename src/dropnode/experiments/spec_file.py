@@ -59,7 +59,19 @@ def parse_spec(name: str, text: str) -> Spec:
 
 @dataclass(frozen=True)
 class _RowRecord:
-    """A row in a spec file."""
+    """A row as the file has it.
+
+    Attributes
+    ----------
+    method : the method that is trained
+    name : how the rest of the file calls the row; by default the method's name
+    label : how tables call the row; by default its name
+    preset : the preset to start from, instead of the file's
+    set : configuration keys and values on top of the preset and of the file's ``set``
+    seeds : number of seeds, instead of the file's; also by dataset, such as ``{cora: 100}``
+    paper : the published accuracy by dataset: a mean, or ``[mean, deviation]``, in percent
+    choose : keys whose value validation chooses, with the values to try
+    """
 
     method: str
     name: str | None = None
@@ -74,7 +86,13 @@ class _RowRecord:
 
 @dataclass(frozen=True)
 class _SearchRecord:
-    """A search in a spec file."""
+    """A search as the file has it.
+
+    Attributes
+    ----------
+    method : the method that is trained
+    stages : grids of keys and values to try, each with what the earlier stages chose
+    """
 
     method: str
     stages: tuple[Mapping[str, tuple[Any, ...]], ...]
@@ -82,7 +100,24 @@ class _SearchRecord:
 
 @dataclass(frozen=True)
 class _SpecRecord:
-    """The keys of a spec file."""
+    """The keys of a spec file.
+
+    Attributes
+    ----------
+    title : the heading of tables and report
+    datasets : references: names, ``.npz`` files, or transforms of these
+    seeds : seeds per row and dataset; also by dataset, such as ``{cora: 100}``
+    description : a paragraph for the report
+    preset : the preset of every row; by default ``official`` where there is one, else ``default``
+    set : configuration keys and values for every row, on top of the preset
+    splits : splits to draw for datasets without a published one; each has all seeds
+    measures : further measures that every trial stores
+    rows : the methods to compare; either these or ``search``
+    include : a spec of the package whose rows and claims follow this file's
+    reference : the name of the row that every other row is compared with
+    claims : claims to test, each about two rows
+    search : settings to choose by validation, in stages; either this or ``rows``
+    """
 
     title: str
     datasets: tuple[str, ...]
