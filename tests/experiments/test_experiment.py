@@ -310,7 +310,9 @@ def test_damaged_exported_trials_are_an_error_before_anything_is_run(
     assert stored(here) == {}
 
 
-@pytest.mark.parametrize("content", [b"not compressed\n", b"", gzip.compress(b"id\n" * 999, mtime=0)[:-20]])
+@pytest.mark.parametrize(
+    "content", [b"not compressed\n", b"", gzip.compress(b"id\n" * 999, mtime=0)[:-20]]
+)
 def test_a_damaged_compressed_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / EXPORT).write_bytes(content)
     with pytest.raises(ConfigError, match=r"trials\.csv\.gz cannot be read \("):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dropnode.data import dataset_names
 from dropnode.errors import ConfigError
+from dropnode.experiments.references import Reference
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import load_spec, parse_spec, spec_names
 from dropnode.methods.baselines import BASELINES
@@ -116,7 +117,7 @@ def test_every_shipped_spec_can_be_run(name: str) -> None:
     assert spec.name == name
     assert spec.title
     assert spec.description
-    assert set(spec.datasets) <= set(dataset_names())
+    assert {Reference.parse(dataset).source for dataset in spec.datasets} <= set(dataset_names())
     asked = [
         (dataset, row.method, row.presets[dataset], dict(row.changes))
         for row in spec.rows
@@ -132,7 +133,7 @@ def test_every_shipped_spec_can_be_run(name: str) -> None:
             ]
     assert {dataset for dataset, *_ in asked} == set(spec.datasets), "a column without a number"
     for dataset, method, preset, changes in asked:
-        choice = make_method(method, dataset, preset, changes)
+        choice = make_method(method, Reference.parse(dataset).catalogue_name, preset, changes)
         assert choice.config | changes == choice.config
         assert preset in (None, choice.preset)
         assert restore_method(method, choice.identity).config.as_dict() == choice.config
@@ -201,7 +202,11 @@ def test_rows_take_from_the_whole_what_they_do_not_say(comparison: Spec) -> None
     assert (comparison.title, comparison.splits) == ("Is it the classifier?", 2)
     assert comparison.description == "Two rows of three words."
     first, second, third = comparison.rows
-    assert (first.name, first.label, set(first.presets.values())) == ("grand", "GRAND", {"official"})
+    assert (first.name, first.label, set(first.presets.values())) == (
+        "grand",
+        "GRAND",
+        {"official"},
+    )
     assert first.changes == {"max_epochs": 50}
     assert first.seeds == {"cora": 7, "pubmed": 3}
     assert first.paper == {"cora": (85.4, 0.4), "pubmed": (82.7, None)}
@@ -709,3 +714,61 @@ def test_an_experiment_that_does_not_exist_gets_a_suggestion() -> None:
         load_spec("tabel1-grand")
     with pytest.raises(ConfigError, match=r"give the path of a spec file that ends in \.yaml"):
         load_spec("mine.txt")
+
+
+SERIES = """
+title: Steps
+datasets: [cora, "cora@random-edges:rate=0.1"]
+seeds: 2
+measures: [loss_gap]
+rows:
+  - {method: grand, label: GRAND, preset: {cora: fast}, vary: {order: [2, 4]}}
+  - {method: gcn, label: GCN}
+claims:
+  - {claim: deeper is better, better: grand order=4, than: grand order=2, measure: loss_gap,
+     datasets: [cora]}
+plots:
+  - {title: Against steps, x: steps K, measures: [test_accuracy, loss_gap]}
+  - {title: Against fake edges, x: rate, over: random-edges.rate, rows: [gcn]}
+"""
+
+
+def test_a_row_that_varies_a_key_is_a_series_of_rows() -> None:
+    spec = parse_spec("series", SERIES)
+    names = [(row.name, row.label, row.series, dict(row.at)) for row in spec.rows]
+    assert names == [
+        ("grand order=2", "GRAND, order = 2", "grand", {"order": 2}),
+        ("grand order=4", "GRAND, order = 4", "grand", {"order": 4}),
+        ("gcn", "GCN", "", {}),
+    ]
+    assert [row.changes.get("order") for row in spec.rows] == [2, 4, None]
+    assert set(spec.rows[0].presets.values()) == {"fast"}
+    assert spec.plots[0].rows == ("grand", "gcn")
+    assert spec.claims[0].datasets == ("cora",)
+
+
+def test_a_series_is_chosen_by_its_name() -> None:
+    spec = parse_spec("series", SERIES).only(methods=["grand"])
+    assert [row.name for row in spec.rows] == ["grand order=2", "grand order=4"]
+    assert len(spec.claims) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("vary: {order: [2, 4]}", "vary: {order: [2], hidden: [8]}", "varies order, hidden"),
+        ("vary: {order: [2, 4]}", "vary: {order: []}", "order is \\[\\]; expected values"),
+        ("vary: {order: [2, 4]}", "vary: {order: [2, -4]}", "order = -4"),
+        ("preset: {cora: fast}", "preset: {citeseer: fast}", "preset of grand lacks cora"),
+        ("measure: loss_gap,", "measure: confusion,", "which is no measure that is one number"),
+        ("datasets: [cora]}", "datasets: [pubmed]}", "unknown key 'pubmed'"),
+        ("[test_accuracy, loss_gap]}", "[madgap_by_labels]}", "no number that the trials store"),
+        ("rows: [gcn]", "rows: [gnc]", "did you mean 'gcn'"),
+        ("over: random-edges.rate", "over: metattack.rate", "which no dataset has"),
+        ("x: steps K, ", "x: steps K, rows: [gcn], ", "none of its rows varies a key"),
+    ],
+)
+def test_an_invalid_series_claim_or_plot_is_an_error(old: str, new: str, told: str) -> None:
+    assert old in SERIES
+    with pytest.raises(ConfigError, match=told):
+        parse_spec("series", SERIES.replace(old, new))

@@ -66,11 +66,13 @@ class _RowRecord:
     method : the method that is trained
     name : how the rest of the file calls the row; by default the method's name
     label : how tables call the row; by default its name
-    preset : the preset to start from, instead of the file's
+    preset : the preset to start from, instead of the file's; also by catalogue name, such as
+        ``{cora: fast, pubmed: tuned}``
     set : configuration keys and values on top of the preset and of the file's ``set``
     seeds : number of seeds, instead of the file's; also by dataset, such as ``{cora: 100}``
     paper : the published accuracy by dataset: a mean, or ``[mean, deviation]``, in percent
     choose : keys whose value validation chooses, with the values to try
+    vary : one key and its values; the row becomes a series with a row for each value
     """
 
     method: str
@@ -111,7 +113,9 @@ class _SpecRecord:
     preset : the preset of every row; by default ``official`` where there is one, else ``default``
     set : configuration keys and values for every row, on top of the preset
     splits : splits to draw for datasets without a published one; each has all seeds
+    first_split : the seed of the first split
     measures : further measures that every trial stores
+    plots : measures to draw against a setting that rows vary, or against an option of a transform
     rows : the methods to compare; either these or ``search``
     include : a spec of the package whose rows and claims follow this file's
     reference : the name of the row that every other row is compared with

@@ -39,7 +39,7 @@ from dropnode.analysis.attacks.flips import (
 from dropnode.analysis.attacks.surrogate import Weights, initial_weights, unrolled
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
-from dropnode.methods.baselines.gcn import GCN
+from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
@@ -180,7 +180,7 @@ class _Surrogate(nn.Module):
 class _Fixed(_Surrogate):
     """A graph convolutional network that was trained on the clean graph."""
 
-    def __init__(self, gcn: GCN, tell: Callable[[], None]) -> None:
+    def __init__(self, gcn: NodeClassifier, tell: Callable[[], None]) -> None:
         super().__init__(tell)
         first, second = gcn.network
         self.second = second.lin.weight.detach().T.contiguous()
@@ -259,9 +259,8 @@ class _Gather(torch.autograd.Function):
         return None, torch.cat(by_weights), ctx.matrix @ gradient, None
 
 
-def _trained_gcn(graph: Graph, seed: int) -> GCN:
+def _trained_gcn(graph: Graph, seed: int) -> NodeClassifier:
     method = make_method("gcn", None).method
-    assert isinstance(method, GCN)
     train(method, graph, seed=seed)
     return method
 
