@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
@@ -73,22 +74,34 @@ def experiments(as_json: AsJson = False) -> None:
         {
             "name": spec.name,
             "title": spec.title,
-            "datasets": ", ".join(spec.datasets),
+            "datasets": _sources(spec),
             "trials": f"{_trials(spec):,}",
         }
         for spec in specs
     )
 
 
+def _sources(spec: Spec) -> str:
+    """Return the datasets of a spec; several transforms of one are counted."""
+    from dropnode.experiments.references import Reference
+
+    counts = Counter(Reference.parse(name).source for name in spec.datasets)
+    return ", ".join(name if n == 1 else f"{name} ({n} forms)" for name, n in counts.items())
+
+
 def _trials(spec: Spec) -> int:
     """Return how many trials a spec has at most; stages of a search may share some."""
-    from dropnode.data.catalogue import PerClass, find
+    from dropnode.experiments.references import Reference
 
     splits = {
-        name: spec.splits if isinstance(find(name).split, PerClass) else 1 for name in spec.datasets
+        name: spec.splits if Reference.parse(name).draws_splits else 1 for name in spec.datasets
     }
     if spec.search is None:
-        return sum(seeds * splits[name] for row in spec.rows for name, seeds in row.seeds.items())
+        return sum(
+            seeds * splits[name] * len(row.candidates())
+            for row in spec.rows
+            for name, seeds in row.seeds.items()
+        )
     settings = sum(prod(map(len, stage.values())) for stage in spec.search.stages)
     return settings * spec.search.seeds * sum(splits.values())
 

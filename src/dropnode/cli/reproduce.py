@@ -16,7 +16,7 @@ from rich.text import Text
 from dropnode.cli.common import WORK_ERROR, AsJson
 
 if TYPE_CHECKING:
-    from dropnode.experiments.results import Results
+    from dropnode.experiments.results import Results, RowResult
     from dropnode.experiments.runner import Engine
 
 
@@ -118,28 +118,50 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _wide(results: Results) -> Table:
+    """Return a table with a column per dataset, as the paper's."""
+    from dropnode.experiments.writers import by_label
+
+    title = Text(results.title)
+    table = Table(box=None, header_style="bold", title=title, title_justify="left")
+    table.add_column("")
+    for dataset in results.datasets:
+        table.add_column(dataset.name, justify="right")
+        table.add_column("paper", justify="right", style="dim")
+    for label, rows in by_label(results):
+        table.add_row(Text(label), *(cell for row in rows for cell in _cells(row)))
+    return table
+
+
+def _long(results: Results) -> Table:
+    """Return a table with a line per dataset and method, for more columns than a terminal has."""
+    title = Text(results.title)
+    table = Table(box=None, header_style="bold", title=title, title_justify="left")
+    for head in ("dataset", ""):
+        table.add_column(head)
+    table.add_column("accuracy", justify="right")
+    table.add_column("paper", justify="right", style="dim")
+    for row in results.rows:
+        table.add_row(Text(row.dataset), Text(row.label), *_cells(row))
+    return table
+
+
+def _cells(row: RowResult | None) -> tuple[str, str]:
+    """Return our accuracy and the paper's."""
+    from dropnode.experiments.writers import mean_and_std
+
+    if row is None:
+        return "", ""
+    ours = f"{mean_and_std(row.accuracy.mean, row.accuracy.std)} ({row.accuracy.n})"
+    return ours, "" if row.paper is None else f"{row.paper:.1f}"
+
+
 def _print_results(results: Results, out: Path) -> None:
-    from dropnode.experiments.writers import by_label, mean_and_std, setting
+    from dropnode.experiments.writers import mean_and_std, setting
 
     console = Console(highlight=False)
     if results.rows:
-        title = Text(results.title)
-        table = Table(box=None, header_style="bold", title=title, title_justify="left")
-        table.add_column("")
-        for dataset in results.datasets:
-            table.add_column(dataset.name, justify="right")
-            table.add_column("paper", justify="right", style="dim")
-        for label, rows in by_label(results):
-            shown = []
-            for row in rows:
-                if row is None:
-                    shown += ["", ""]
-                    continue
-                accuracy = row.accuracy
-                shown.append(f"{mean_and_std(accuracy.mean, accuracy.std)} ({accuracy.n})")
-                shown.append("" if row.paper is None else f"{row.paper:.1f}")
-            table.add_row(Text(label), *shown)
-        console.print(table)
+        console.print(_wide(results) if len(results.datasets) <= 3 else _long(results))
     for stage in results.stages:
         table = Table(box=None, header_style="bold")
         heads = (f"{stage.dataset}, stage {stage.stage}", "validation", "test", "seeds")

@@ -21,6 +21,7 @@ from dropnode.analysis.attacks.metattack import Metattack, metattack
 from dropnode.analysis.attacks.prbcd import Prbcd, prbcd
 from dropnode.analysis.attacks.random_edges import DEFINITIONS, add_random_edges
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
+from dropnode.data.catalogue import PerClass, find
 from dropnode.data.graph_file import is_path
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
@@ -171,6 +172,14 @@ class Reference:
     def catalogue_name(self) -> str | None:
         """The catalogue entry whose presets apply; None for a file."""
         return self.source if self.source in dataset_names() else None
+
+    @property
+    def draws_splits(self) -> bool:
+        """Whether every split seed draws another split; a published split is the same for all."""
+        if any(step.transform.split is not None for step in self.steps):
+            return True
+        name = self.catalogue_name
+        return name is not None and isinstance(find(name).split, PerClass)
 
     @cached_property
     def recipe(self) -> str:
