@@ -7,11 +7,13 @@ The result is Markdown, so that headings and links work as if a person had writt
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import pkgutil
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -327,11 +329,23 @@ def exit_codes() -> Iterator[str]:
 
 def analysis() -> Iterator[str]:
     """Every module of ``dropnode.analysis``."""
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.ispkg:
-            title = module.name.removeprefix(f"{package.__name__}.").replace("_", " ")
-            yield f"## {title}\n"
-            yield f"```{{eval-rst}}\n.. automodule:: {module.name}\n   :members:\n```\n"
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        members = ", ".join(_defined_in(importlib.import_module(found.name)))
+        title = found.name.removeprefix(f"{package.__name__}.").replace("_", " ")
+        yield f"## {title}\n"
+        listed = f"   :members: {members}\n" if members else ""
+        yield f"```{{eval-rst}}\n.. automodule:: {found.name}\n{listed}```\n"
+
+
+def _defined_in(module: ModuleType) -> list[str]:
+    """Return the public classes and functions of a module, without what it imports."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__ == module.__name__
+    ]
 
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {

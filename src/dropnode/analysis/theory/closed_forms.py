@@ -28,7 +28,7 @@ class LinearGrand:
     Attributes
     ----------
     operator : sparse matrix
-        Â, as :func:`dropnode.ops.propagation.normalise` returns it.
+        Â, as ``dropnode.ops.propagation.normalise`` returns it.
     features : ndarray or sparse matrix
         X.
     weights : ndarray (columns of X,)
