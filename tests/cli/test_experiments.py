@@ -269,6 +269,39 @@ def test_failed_trials_of_a_search_are_told_too(tmp_path: Path, quick: None) -> 
     assert "learning_rate=0.01 *" in called.printed
 
 
+def test_a_stored_trial_that_cannot_be_confirmed_is_told_and_exit_1(
+    tmp_path: Path, quick: None
+) -> None:
+    """As if another machine had made it: the number that is stored stays, every time."""
+    spec, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    text = SPEC.replace("[sbm, digits]", "[sbm]")
+    spec.write_text(text)
+    assert grand("reproduce", spec, "--out", out).code == 0
+    with Store(out) as store:
+        changed, *_ = store.records()
+        metrics = json.dumps(changed.metrics | {"val_loss": 3.25}, sort_keys=True)
+        store.connection.execute(
+            "update trials set metrics = ? where id = ?", (metrics, changed.trial.id)
+        )
+    spec.write_text(text + "measures: [loss_gap]\n")
+    for stored in ("0 of 4", "3 of 4"):
+        called = grand("reproduce", spec, "--out", out, "--json")
+        assert called.code == 1
+        assert called.told[0] == f"tiny: {stored} trials are stored"
+        named = f"dropnode: trial {changed.trial.id} (sbm, grand, seed 0) was not completed: "
+        assert called.told[-1].startswith(named)
+        assert "but 3.25 is stored" in called.told[-1]
+        assert "new folder" in called.told[-1]
+        assert (called.json["failed"], called.json["missing"]) == (1, 0)
+        row, _ = called.json["rows"]
+        assert (row["n"], row["failed"], row["measures"]["loss_gap"]["n"]) == (2, 0, 1)
+    with Store(out) as store:
+        record = store.get(changed.trial.id)
+        assert record is not None
+        assert (record.status, record.metrics["val_loss"]) == ("done", 3.25)
+        assert "loss_gap" not in record.metrics
+
+
 def test_what_an_error_says_is_shown_as_it_is(tmp_path: Path) -> None:
     """Square brackets mean something to whoever draws the table, and nothing to us."""
     error = "OSError: [/tmp/x] is no [bold] file"

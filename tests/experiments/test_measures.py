@@ -97,10 +97,32 @@ def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, thread
 
     results = reproduce(asked, tmp_path, Counting(val_loss=0.01), observers=[Listener()])
     assert records(tmp_path) == before
-    assert results.missing == 2
+    assert (results.failed, results.missing) == (2, 0)
+    assert results.not_completed == tuple(told)
     assert [record.status for record in told] == ["failed", "failed"]
     assert "gave val_loss =" in told[0].error
     assert "new folder" in told[0].error
+
+
+def test_a_second_run_that_fails_leaves_the_first_and_is_reported(
+    tmp_path: Path, threads: None
+) -> None:
+    def fails(trials: Sequence[Trial], job: Job) -> Outcomes:
+        for trial in trials:
+            yield trial, Failure("no memory") if trial.seed else run_trial(job, trial)
+
+    reproduce(parse_spec("small", SPEC), tmp_path, Counting())
+    first, second = records(tmp_path)
+    asked = parse_spec("small", SPEC + "measures: [loss_gap]\n")
+    results = reproduce(asked, tmp_path, fails)
+    assert (results.failed, results.missing) == (1, 0)
+    assert [(one.trial.seed, one.error) for one in results.not_completed] == [(1, "no memory")]
+    assert records(tmp_path)[1] == second
+    again = Counting()
+    mended = reproduce(asked, tmp_path, again)
+    assert again.ran == [second.trial.id]
+    assert (mended.failed, mended.missing, mended.not_completed) == (0, 0, ())
+    assert first.trial.seed == 0
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])

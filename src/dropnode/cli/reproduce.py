@@ -79,9 +79,16 @@ def reproduce(
             "Run the same command again to continue."
         )
         console.print(note, style="yellow", highlight=False)
-    if outcome.failed:
+    for record in outcome.not_completed:
+        trial, error = record.trial, " ".join((record.error or "").split())
+        note = (
+            f"dropnode: trial {trial.id} ({trial.dataset}, {trial.method}, seed {trial.seed}) was "
+            f"not completed: {error}"
+        )
+        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    if failed := outcome.failed - len(outcome.not_completed):
         see = f"dropnode trials {shlex.quote(str(out))} --status failed"
-        note = f"{outcome.failed} trials failed; see: {see}; add --retry to run them again."
+        note = f"{failed} trials failed; see: {see}; add --retry to run them again."
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if outcome.failed or outcome.interrupted:
         raise typer.Exit(WORK_ERROR)

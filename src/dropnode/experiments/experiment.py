@@ -74,15 +74,19 @@ class Reproduction:
         Whether it was stopped by Ctrl-C.
     failed, missing : int
         Number of planned trials that failed, and of those that have not ended.
+    not_completed : tuple of Record
+        Stored trials that were run again for a measure that they lack, and whose second run failed
+        or gave other numbers. They count as failed here; their stored results have not changed.
     """
 
     results: Results
     interrupted: bool
     failed: int
     missing: int
+    not_completed: tuple[Record, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values of ``results.json``, and the other fields of this class."""
+        """Return the values of ``results.json``, and how the experiment ended."""
         return self.results.as_json() | {
             "interrupted": self.interrupted,
             "failed": self.failed,
@@ -115,9 +119,9 @@ def reproduce(
         cells = row_cells(chosen, data)
         story = {"name": spec.name, "spec": spec.text, "part": asdict(part), "command": command}
         write_json(out / "experiment.json", story)
-        interrupted = False
+        interrupted, failures = False, _Failures()
         try:
-            observing = [*observers, _Exports(store, out)]
+            observing = [*observers, _Exports(store, out), failures]
             if chosen.search is None:
                 run_cells(cells, store, job, engine, retry=retry, observers=observing)
             else:
@@ -128,19 +132,25 @@ def reproduce(
             export_trials(store.records(), out / EXPORT)
         results = _sum_up(chosen, data, store, command)
         write_results(out, results)
-        done = {
-            record.trial.id: record.status
-            for record in store.records()
-            if not record.lacks(chosen.measures) or record.status == "failed"
-        }
+        stored = {record.trial.id: record for record in store.records()}
+    not_completed = {
+        identifier: record
+        for identifier, record in failures.records.items()
+        if stored[identifier].status == "done"
+    }
+    failed = {identifier for identifier, record in stored.items() if record.status == "failed"}
+    ended = {
+        identifier for identifier, record in stored.items() if not record.lacks(chosen.measures)
+    }
     write_report(out)
     # The results have only the chosen trials of a row that chooses a setting.
     planned = results.trials | {trial.id for cell in cells for trial in cell.trials}
     return Reproduction(
         results,
         interrupted,
-        failed=sum(done.get(identifier) == "failed" for identifier in planned),
-        missing=len(planned - done.keys()),
+        failed=len(planned & (failed | not_completed.keys())),
+        missing=len(planned - ended - failed - not_completed.keys()),
+        not_completed=tuple(not_completed.values()),
     )
 
 
@@ -191,6 +201,21 @@ class _Exports:
         if time.monotonic() - self.written >= EXPORT_EVERY:
             export_trials(self.store.records(), self.path)
             self.written = time.monotonic()
+
+
+class _Failures:
+    """Collects the trials that fail; the store keeps the earlier result of those that it has."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+
+    def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
+        """Ignore the plan."""
+
+    def on_end(self, record: Record) -> None:
+        """Add a trial that failed."""
+        if record.status == "failed":
+            self.records[record.trial.id] = record
 
 
 def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> Results:
