@@ -653,6 +653,24 @@ def test_a_label_of_two_lines_stays_one_line_of_a_table() -> None:
         assert len(two.splitlines()) == len(one.splitlines()), write.__name__
 
 
+def test_what_validation_chose_is_in_every_table_for_people() -> None:
+    rows = [
+        empty_row("a", chosen={"order": 8, "hidden": 16}),
+        empty_row("a", dataset="pubmed", chosen={"order": 2, "hidden": 16}),
+        empty_row("b"),
+        empty_row("c", dataset="pubmed", chosen={"order": 4}),
+    ]
+    (cora,) = results_with().datasets
+    results = results_with(rows=rows, datasets=[cora, replace(cora, name="pubmed")])
+    lines = csv.DictReader(as_csv(results).splitlines())
+    chosen = ["order=8, hidden=16", "order=2, hidden=16", "", "order=4"]
+    assert [line["chosen"] for line in lines] == chosen
+    text = as_markdown(results)
+    assert "## Settings chosen by validation\n" in text
+    _, table = tables(text)
+    assert table[2:] == [["A", *chosen[:2]], ["C", "–", "order=4"]]
+
+
 @pytest.fixture
 def further(monkeypatch: pytest.MonkeyPatch) -> Spec:
     """A spec that asks for measures of every kind, two of them invented."""

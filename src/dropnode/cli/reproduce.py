@@ -176,7 +176,7 @@ def _print_results(results: Results, out: Path) -> None:
             table.add_column(head, justify="left" if head == heads[0] else "right")
         for line in stage.rows:
             table.add_row(
-                Text(f"{setting(line)}{' *' if line.chosen else ''}"),
+                Text(f"{setting(line.changes)}{' *' if line.chosen else ''}"),
                 mean_and_std(line.val_mean, line.val_std),
                 mean_and_std(line.test_mean, line.test_std),
                 str(line.n),
