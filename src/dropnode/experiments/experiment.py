@@ -20,6 +20,7 @@ from typing import Any
 
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
+from dropnode.experiments.measures import not_standard
 from dropnode.experiments.report import write_report
 from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.run import Job
@@ -114,7 +115,7 @@ def reproduce(
         remove_leftovers(out)
         _import_exported(store, out)
         data = Data.load(chosen.datasets, chosen.split_seeds)
-        job = Job(data, chosen.measures)
+        job = Job(data, not_standard(chosen.measures))
         # Planned before anything is run, so that an invalid spec is an error at once.
         cells = row_cells(chosen, data)
         story = {"name": spec.name, "spec": spec.text, "part": asdict(part), "command": command}
@@ -139,9 +140,7 @@ def reproduce(
         if stored[identifier].status == "done"
     }
     failed = {identifier for identifier, record in stored.items() if record.status == "failed"}
-    ended = {
-        identifier for identifier, record in stored.items() if not record.lacks(chosen.measures)
-    }
+    ended = {identifier for identifier, record in stored.items() if not record.lacks(job.measures)}
     write_report(out)
     # The results have only the chosen trials of a row that chooses a setting.
     planned = results.trials | {trial.id for cell in cells for trial in cell.trials}

@@ -78,7 +78,7 @@ class RowResult:
     trials : tuple of str
         Ids of the requested trials.
     measures : dict
-        The summary of each further measure that the spec requests and that is a number, by name.
+        The summary of each measure that the spec names and that is a number, by name.
     chosen : dict
         The settings that were chosen by validation accuracy, if any.
     series : str

@@ -6,7 +6,7 @@ An unknown key, dataset, method or setting is an error before anything is run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -114,7 +114,7 @@ class _SpecRecord:
     set : configuration keys and values for every row, on top of the preset
     splits : splits to draw for datasets without a published one; each has all seeds
     first_split : the seed of the first split
-    measures : further measures that every trial stores
+    measures : measures that the tables show beside the test accuracy; every trial stores them
     plots : measures to draw against a setting that rows vary, or against an option of a transform
     rows : the methods to compare; either these or ``search``
     include : a spec of the package whose rows and claims follow this file's
@@ -152,6 +152,8 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
     if record.include is not None:
         included = _included(record.include, datasets)
         rows, claims = rows + included.rows, claims + included.claims
+    check_measures(record.measures)
+    plots = tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots)
     names = [row.name for row in rows]
     for row in names:
         if names.count(row) > 1:
@@ -178,8 +180,8 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
         claims,
         None if record.search is None else _search(record.search, record, datasets),
         text,
-        check_measures(record.measures),
-        tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots),
+        tuple(dict.fromkeys((*record.measures, *_drawn(plots)))),
+        plots,
         record.first_split,
     )
 
@@ -302,6 +304,11 @@ def _plot(
             "TRANSFORM.OPTION, such as random-edges.rate"
         )
     return replace(plot, rows=plot.rows or tuple(known))
+
+
+def _drawn(plots: Iterable[Plot]) -> list[str]:
+    """Return the measures that plots draw beside the test accuracy, which every row has."""
+    return [name for plot in plots for name in plot.measures if name != "test_accuracy"]
 
 
 def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Search:

@@ -180,7 +180,7 @@ def measured(summary: Summary, name: str) -> str:
 
 
 def choices(results: Results) -> list[tuple[str, list[str]]]:
-    """Return each method with settings left to validation: its label, and the choice per dataset."""
+    """Return the label of each method with settings left to validation, and its choices."""
     return [
         (label, [NOTHING if row is None else setting(row.chosen) or NOTHING for row in rows])
         for label, rows in by_label(results)
