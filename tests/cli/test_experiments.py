@@ -184,6 +184,49 @@ def test_a_part_can_be_asked_for_and_more_of_it_later(kept: Kept, copy: Path, qu
     assert (row["dataset"], row["method"], row["n"]) == ("sbm", "grand-no-cr", 3)
 
 
+FORMS = """
+title: Forms of a graph
+datasets: [sbm, "sbm@random-edges:rate=0.1", "sbm@random-edges:rate=0.1,seed=3"]
+seeds: 1
+set: {max_epochs: 2, hidden: 4, order: 1}
+rows:
+  - {method: grand}
+  - {method: grand, name: "wide, deep", set: {hidden: 8}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ("sbm@random-edges:rate=0.1,seed=3", [2]),
+        ("sbm@random-edges:seed=3,rate=0.10", [2]),
+        ("sbm@random-edges:rate=0.1", [1]),
+        ("sbm@random-edges:rate=0.1,seed=3, sbm", [0, 2]),
+        ("sbm,sbm@random-edges:rate=0.1,sbm@random-edges:rate=0.1,seed=3,", [0, 1, 2]),
+    ],
+)
+def test_a_dataset_whose_name_has_a_comma_can_be_chosen(
+    tmp_path: Path, quick: None, asked: str, chosen: list[int]
+) -> None:
+    spec = tmp_path / "forms.yaml"
+    spec.write_text(FORMS)
+    options = ("--datasets", asked, "--methods", "wide, deep", "--json")
+    called = grand("reproduce", spec, "--out", tmp_path / "out", *options)
+    assert called.code == 0, called.told
+    names = ["sbm", "sbm@random-edges:rate=0.1", "sbm@random-edges:rate=0.1,seed=3"]
+    assert [row["dataset"] for row in called.json["rows"]] == [names[place] for place in chosen]
+    assert {row["method"] for row in called.json["rows"]} == {"wide, deep"}
+
+
+def test_a_form_that_the_experiment_lacks_is_named(tmp_path: Path) -> None:
+    spec = tmp_path / "forms.yaml"
+    spec.write_text(FORMS)
+    options = ("--datasets", "sbm,sbm@random-edges:rate=0.2,seed=3")
+    called = grand("reproduce", spec, "--out", tmp_path / "out", *options)
+    assert called.code == 2
+    assert "no dataset 'sbm@random-edges:rate=0.2'" in called.line
+
+
 def test_runs_lists_every_trial(kept: Kept) -> None:
     listed = grand("trials", kept.out)
     assert (listed.code, listed.told) == (0, [])
