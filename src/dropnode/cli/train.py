@@ -96,12 +96,13 @@ def train(
         result = run(
             request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
         )
-    if result.interrupted:
-        console.print(_interruption(result), style="yellow", highlight=False)
     if as_json:
         print(json.dumps(asdict(result)))
     else:
         _print_result(result)
+    if result.interrupted:
+        console.print(_interruption(result), style="yellow", highlight=False, soft_wrap=True)
+        raise typer.Exit(WORK_ERROR)
 
 
 def _train_seeds(
