@@ -284,6 +284,21 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
 
 
+def continued(message: str, more: str) -> str:
+    """Return a message with another part; after a question, the part is a sentence of its own.
+
+    Examples
+    --------
+    >>> continued("expected one of a, b", "or give a path")
+    'expected one of a, b; or give a path'
+    >>> continued("did you mean 'a'?", "or give a path")
+    "did you mean 'a'? Or give a path"
+    """
+    if message.endswith("?"):
+        return f"{message} {more[:1].upper()}{more[1:]}"
+    return f"{message}; {more}"
+
+
 def _within(low: float, high: float, described: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"range": (low, high, described)})
 

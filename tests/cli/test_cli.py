@@ -457,6 +457,16 @@ def test_experiments_are_listed_with_what_they_cost(capsys: pytest.CaptureFixtur
     assert [line.split()[0] for line in printed.splitlines()[1:]] == spec_names()
 
 
+def test_help_says_which_forms_a_dataset_can_have() -> None:
+    (argument,) = (
+        one
+        for one in typer.main.get_command(cli.app).commands["train"].params
+        if one.name == "dataset"
+    )
+    for form in ("dropnode datasets list", ".npz", "cora@random-edges:rate=0.1"):
+        assert form in argument.help
+
+
 @pytest.mark.parametrize("command", ["train", "reproduce"])
 def test_no_help_repeats_a_list(command: str) -> None:
     """Names that a list command prints would be out of date in a help text one day."""

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def train(
     dataset: Annotated[
         str,
-        typer.Argument(help="A name (see: dropnode datasets list) or an .npz file."),
+        typer.Argument(
+            help="A name (see: dropnode datasets list) or the path of an .npz file; also with "
+            "transforms, such as cora@random-edges:rate=0.1",
+        ),
     ] = ("digits"),
     method: Annotated[
         str,

@@ -17,7 +17,15 @@ from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_mea
 from dropnode.experiments.references import Reference
 from dropnode.experiments.spec import Claim, Figure, Plot, Row, Search, Spec, combinations
 from dropnode.methods.table import make_method
-from dropnode.settings import check_keys, count, read_record, read_value, read_yaml, suggestion
+from dropnode.settings import (
+    check_keys,
+    continued,
+    count,
+    read_record,
+    read_value,
+    read_yaml,
+    suggestion,
+)
 
 
 def spec_names() -> list[str]:
@@ -41,10 +49,8 @@ def load_spec(name: str) -> Spec:
             raise ConfigError(f"{name} cannot be read ({error}); expected a spec file") from error
         return parse_spec(Path(name).stem, text)
     if name not in spec_names():
-        raise ConfigError(
-            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or give the path of a "
-            "spec file that ends in .yaml"
-        )
+        unknown = f"unknown experiment {name!r}{suggestion(name, spec_names())}"
+        raise ConfigError(continued(unknown, "or give the path of a spec file that ends in .yaml"))
     file = resources.files("dropnode.experiments") / "specs" / f"{name}.yaml"
     return parse_spec(name, file.read_text(encoding="utf-8"))
 
