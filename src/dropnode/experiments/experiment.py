@@ -228,7 +228,7 @@ def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> Results:
 
 def _stages(
     spec: Spec, data: Data, found: Mapping[str, Record]
-) -> list[tuple[list[tuple[Cell, dict[str, Any]]], list[Stage]]]:
+) -> list[tuple[list[Cell], list[Stage]]]:
     """Return the cells and the results of every stage that can be planned.
 
     A stage can be planned when every trial of the earlier stages has ended. The last stage returned
@@ -238,10 +238,10 @@ def _stages(
     chosen: dict[str, dict[str, Any]] = {dataset: {} for dataset in spec.datasets}
     planned = []
     for number in range(len(spec.search.stages)):
-        tried = stage_cells(spec.search, data, number, chosen)
-        stages = summarise_stage(number + 1, tried, found.get)
-        planned.append((tried, stages))
-        ended = all(trial.id in found for cell, _ in tried for trial in cell.trials)
+        cells = stage_cells(spec.search, data, number, chosen)
+        stages = summarise_stage(number + 1, cells, found.get)
+        planned.append((cells, stages))
+        ended = all(trial.id in found for cell in cells for trial in cell.trials)
         best = {stage.dataset: row.changes for stage in stages for row in stage.rows if row.chosen}
         if not ended or set(best) != set(spec.datasets):
             break
@@ -267,5 +267,5 @@ def _search(
                 f"all trials of stage {number} failed on a dataset, so no setting can be chosen; "
                 "list the errors with dropnode trials, then run again with --retry"
             )
-        cells = [cell for cell, _ in planned[number][0]]
+        cells, _ = planned[number]
         run_cells(cells, store, job, engine, retry=retry, observers=observers)
