@@ -13,7 +13,7 @@ help:
 	@echo "make test-all every test, those that take minutes too"
 	@echo "make lint     ruff and mypy"
 	@echo "make docs     build the documentation into docs/_build/html"
-	@echo "make figures  measure the accuracies in the README anew (hours; resumes)"
+	@echo "make figures  measure the accuracies of docs/findings.md anew (hours; resumes)"
 	@echo "make clean    remove the environment, the demo's output and the built documentation"
 
 demo: $(VENV)/installed

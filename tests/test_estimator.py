@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import pickle
 import warnings
 from pathlib import Path
@@ -583,6 +584,8 @@ def test_faults_say_what_to_do(
         ("at least two classes", lambda: quick().fit(X, np.where(few == 0, 0, -1))),
         ("89 labels for 90 nodes", lambda: quick().fit(X, few[1:])),
         ("Unknown label type: continuous", lambda: quick().fit(X, X[:, 0])),
+        ("continuous, such as 0.5", lambda: quick().fit(X, [0, 0.5, 2] * 30)),
+        ("continuous, such as 1.5", lambda: quick().fit(X, [0, 1.0, 1.5] * 30)),
         (
             r"shape \(89, 89\) for 90 rows of features",
             lambda: quick().fit(X, few, graph=np.eye(89)),
@@ -598,6 +601,7 @@ def test_faults_say_what_to_do(
         (r"shape \(3, 3\) for 90 rows of features", lambda: fitted.predict(X, graph=np.eye(3))),
         ("k is 0", lambda: quick(n_neighbors=0).fit(X, few)),
         ("fraction 2", lambda: quick(validation_fraction=2).fit(X, few)),
+        ("fraction 1.5", lambda: quick(validation_fraction=1.5).fit(X, [0, 0, 1] + [-1] * 87)),
         ("Input X contains NaN", lambda: quick().fit(np.where(X > 5, np.nan, X), few)),
         ("class_weight", lambda: quick(class_weight={"ant": 1.0}).fit(X, few)),
         ("random_state is -1", lambda: quick(random_state=-1).fit(X, few)),
@@ -605,6 +609,21 @@ def test_faults_say_what_to_do(
     for message, call in faults:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_one_labelled_class_is_an_error_without_a_warning(blobs: tuple[np.ndarray, ...]) -> None:
+    X, _, _ = blobs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for labels in ([0] + [-1] * 89, ["a", "a"] + [None] * 88):
+            with pytest.raises(GraphError, match=r"only class '[0a]' has a label"):
+                quick().fit(X, labels)
+
+
+def test_whole_floats_are_classes(blobs: tuple[np.ndarray, ...]) -> None:
+    """A column of integers with missing values arrives as floats."""
+    X, _, _ = blobs
+    assert quick().fit(X, [0, 1.0, 2, None, math.nan] * 18).classes_.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("call", ["predict", "predict_proba", "save"])

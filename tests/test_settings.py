@@ -6,6 +6,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,6 +121,55 @@ def test_every_missing_key_is_named() -> None:
         read_record(Record, {"limit": 3}, "here")
     with pytest.raises(ConfigError, match=r"here = \[\]; expected the keys name, layers, seeds"):
         read_record(Record, [], "here")
+
+
+class Colour(StrEnum):
+    RED = "red"
+    GREEN = "light green"
+
+
+@dataclass(frozen=True)
+class Painted:
+    """A record that a file has in another form."""
+
+    layer: Layer = field(metadata={"flat": True})
+    colour: Colour
+    others: tuple[Colour, ...] = field(metadata={"key": "more", "empty": None})
+
+
+PAINTED: dict[str, Any] = {"width": 3, "colour": "light green", "more": ["red", "red"]}
+
+
+def test_a_file_may_have_a_record_in_another_form() -> None:
+    read = read_record(Painted, PAINTED, "here")
+    assert read == Painted(Layer(3), Colour.GREEN, (Colour.RED, Colour.RED))
+    assert type(read.colour) is Colour
+    assert read_record(Painted, PAINTED | {"more": None}, "here").others == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"widht": 1}, "unknown key 'widht' in here; did you mean 'width'?"),
+        ({"layer": {"width": 3}}, "unknown key 'layer' in here; "),
+        ({"others": []}, "unknown key 'others' in here; "),
+        ({"width": 0}, "here.width = 0; expected a whole number of at least 1"),
+        ({"colour": "blue"}, "here.colour = 'blue'; expected one of red, light green"),
+        ({"colour": []}, "here.colour = []; expected one of red, light green"),
+        ({"more": []}, "here.more = (); expected a list, each one of red, light green, at least"),
+        ({"more": ["red", 1]}, "here.more[1] = 1; expected one of red, light green"),
+        ({"colour": "x" * 99}, f"here.colour = '{'x' * 58}…; expected one of"),
+    ],
+)
+def test_the_place_of_an_error_is_that_in_the_file(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_record(Painted, PAINTED | change, "here")
+    assert str(caught.value).startswith(message)
+
+
+def test_missing_keys_are_those_of_the_file() -> None:
+    with pytest.raises(ConfigError, match="here lacks width, colour, more; give every key"):
+        read_record(Painted, {}, "here")
 
 
 SETTINGS = """

@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state, compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from dropnode.data.splits import every_label_split, stratified_holdout
+from dropnode.data.splits import check_fraction, every_label_split, stratified_holdout
 from dropnode.errors import GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN, Matrix, canonical, encode_labels, matrix_links, to_codes
@@ -332,15 +332,18 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         counts = np.bincount(graph.labels[graph.labels != UNKNOWN], minlength=graph.num_classes)
         if self.validation_fraction is None:
             return every_label_split(graph.labels)
+        check_fraction(self.validation_fraction)
         if (counts == 1).any():
-            lone = graph.class_names[int(np.argmax(counts == 1))]
-            epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
-            warnings.warn(
-                f"class {lone!r} has only one label, so none can be held out for validation: "
-                f"training uses all labels, for {epochs} epochs; label another node of the class, "
-                "or set validation_fraction=None",
-                stacklevel=3,
-            )
+            # With labels of a single class, fit raises an error about that instead.
+            if np.count_nonzero(counts) > 1:
+                lone = graph.class_names[int(np.argmax(counts == 1))]
+                epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
+                warnings.warn(
+                    f"class {lone!r} has only one label, so none can be held out for validation: "
+                    f"training uses all labels, for {epochs} epochs; label another node of the "
+                    "class, or set validation_fraction=None",
+                    stacklevel=3,
+                )
             return every_label_split(graph.labels)
         kept, held = stratified_holdout(graph.labels, self.validation_fraction, seed)
         empty = np.array([], dtype=np.int64)
@@ -421,9 +424,11 @@ def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     if getattr(y, "shape", ())[1:] == (1,):
         y = column_or_1d(y, warn=True)
     codes, classes = encode_labels(y)
-    if classes.dtype.kind == "f":
+    labels = classes.tolist()
+    continuous = [one for one in labels if isinstance(one, float) and not one.is_integer()]
+    if continuous:
         raise ValueError(
-            f"Unknown label type: continuous, such as {classes[0]}; a classifier needs classes: "
+            f"Unknown label type: continuous, such as {continuous[0]}; a classifier needs classes: "
             "whole numbers, text or booleans"
         )
     return codes, classes

@@ -13,7 +13,8 @@ define what they accept::
 
 :func:`read_record` reads any other dataclass. An error names the place of the value, such as
 ``cora.expected.nodes``. Fields may have the types ``bool``, ``int``, ``float``, ``str``, ``Any``,
-literals, dataclasses, tuples, lists and mappings of these, and unions, such as ``int | None``.
+enums, literals, dataclasses, tuples, lists and mappings of these, and unions, such as
+``int | None``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from numbers import Real
 from pathlib import Path
@@ -72,7 +74,7 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return a configuration from a mapping that has every key without a default."""
         cls._check_keys(values)
-        missing = [name for name in _required(cls) if name not in values]
+        missing = [key for key, required in _keys(cls).items() if required and key not in values]
         if missing:
             raise ConfigError(f"configuration lacks {', '.join(sorted(missing))}; give every key")
         return cls(**values)
@@ -137,7 +139,9 @@ def read_record(kind: type[T], values: Any, where: str) -> T:
     Parameters
     ----------
     kind : type
-        A dataclass. A list of it may be empty only if that is the field's default.
+        A dataclass. A list of it may be empty only if that is the field's default. The metadata of
+        a field can say that a file has it in another form: ``key`` is its name there; ``flat`` that
+        its own fields are not nested there; ``empty`` the value that stands for an empty list.
     values : mapping
         As read from YAML or JSON: lists for tuples, mappings for dataclasses.
     where : str
@@ -160,16 +164,10 @@ def read_record(kind: type[T], values: Any, where: str) -> T:
     Traceback (most recent call last):
     dropnode.errors.ConfigError: graph.nodes = 0; expected a whole number of at least 1
     """
-    fields = {each.name: each for each in dataclasses.fields(kind) if each.init}  # type: ignore[arg-type]
-    required = _required(kind)
-    check_keys(values, required, [name for name in fields if name not in required], where)
-    kinds = _types(kind)
-    return kind(
-        **{
-            name: read_value(kinds[name], value, f"{where}.{name}", fields[name])
-            for name, value in values.items()
-        }
-    )
+    keys = _keys(kind)
+    required = [key for key, needed in keys.items() if needed]
+    check_keys(values, required, [key for key in keys if key not in required], where)
+    return _read_fields(kind, values, where)
 
 
 def check_keys(
@@ -179,7 +177,7 @@ def check_keys(
     required = list(required)
     known = [*required, *optional]
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where} = {values!r}; expected the keys {', '.join(known)}")
+        raise ConfigError(f"{where} = {_shown(values)}; expected the keys {', '.join(known)}")
     for key in values:
         if key not in known:
             raise ConfigError(f"unknown key {key!r} in {where}{suggestion(str(key), known)}")
@@ -210,6 +208,8 @@ def read_value(kind: Any, value: Any, where: str, field: Any = None) -> Any:
     Traceback (most recent call last):
     dropnode.errors.ConfigError: seeds = 0; expected a whole number of at least 1
     """
+    if field is not None and "empty" in field.metadata and value == field.metadata["empty"]:
+        return ()
     read = _convert(kind, value, where)
     if field is None or read is None:
         return read
@@ -234,8 +234,11 @@ def read_yaml(text: str) -> Any:
         raise ConfigError(f"not valid YAML ({' '.join(str(error).split())})") from error
 
 
-def read_json(path: str | Path) -> Any:
-    """Return the content of a JSON file; keys that occur twice, NaN and infinity are errors."""
+def read_json(path: str | Path, cure: str = "restore the file or remove it") -> Any:
+    """Return the content of a JSON file; keys that occur twice, NaN and infinity are errors.
+
+    ``cure`` is the end of the error: what to do about a damaged file.
+    """
     try:
         return json.loads(
             Path(path).read_text(encoding="utf-8"),
@@ -243,9 +246,7 @@ def read_json(path: str | Path) -> Any:
             parse_constant=_no_number,
         )
     except ValueError as error:
-        raise ConfigError(
-            f"{path} is not valid JSON ({error}); restore the file or remove it"
-        ) from error
+        raise ConfigError(f"{path} is not valid JSON ({error}); {cure}") from error
 
 
 def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
@@ -269,6 +270,11 @@ def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
     return changes
 
 
+def key_of(field: dataclasses.Field[Any]) -> str:
+    """Return the name of a field in a file."""
+    return typing.cast(str, field.metadata.get("key", field.name))
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known name, or all of them."""
     known = list(known)
@@ -278,24 +284,50 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
 
 
+def continued(message: str, more: str) -> str:
+    """Return a message with another part; after a question, the part is a sentence of its own.
+
+    Examples
+    --------
+    >>> continued("expected one of a, b", "or give a path")
+    'expected one of a, b; or give a path'
+    >>> continued("did you mean 'a'?", "or give a path")
+    "did you mean 'a'? Or give a path"
+    """
+    if message.endswith("?"):
+        return f"{message} {more[:1].upper()}{more[1:]}"
+    return f"{message}; {more}"
+
+
 def _within(low: float, high: float, described: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"range": (low, high, described)})
 
 
-def _types(kind: Any) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, also if its annotations are strings."""
-    return _hints(kind)
+_types: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
+"""The types of a dataclass's fields by name, also if its annotations are strings."""
 
 
-_hints = cache(typing.get_type_hints)
+def _keys(kind: Any) -> dict[str, bool]:
+    """Return the keys of a dataclass in a file, and whether each is required."""
+    keys: dict[str, bool] = {}
+    for field in dataclasses.fields(kind):
+        if field.metadata.get("flat"):
+            keys |= _keys(_types(kind)[field.name])
+        elif field.init:
+            keys[key_of(field)] = _default(field) is dataclasses.MISSING
+    return keys
 
 
-def _required(kind: Any) -> list[str]:
-    return [
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.init and _default(field) is dataclasses.MISSING
-    ]
+def _read_fields(kind: Any, values: Mapping[str, Any], where: str) -> Any:
+    """Return a dataclass from values whose keys are known to be right."""
+    parts = {}
+    for field in dataclasses.fields(kind):
+        of_field, key = _types(kind)[field.name], key_of(field)
+        if field.metadata.get("flat"):
+            parts[field.name] = _read_fields(of_field, values, where)
+        elif key in values:
+            parts[field.name] = read_value(of_field, values[key], f"{where}.{key}", field)
+    return kind(**parts)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -322,6 +354,11 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, typing.cast(type, kind)):
             return value
         return read_record(typing.cast(type, kind), value, where)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        try:
+            return kind(value)
+        except ValueError:
+            raise ConfigError(f"{where} = {_shown(value)}; expected {_described(kind)}") from None
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return _convert_union(kind, value, where)
@@ -347,7 +384,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
             return int(value)
     elif kind in (str, bool, type(None)) and isinstance(value, kind):
         return value
-    raise ConfigError(f"{where} = {value!r}; expected {_described(kind)}")
+    raise ConfigError(f"{where} = {_shown(value)}; expected {_described(kind)}")
 
 
 def _convert_union(kind: Any, value: Any, where: str) -> Any:
@@ -365,7 +402,7 @@ def _convert_union(kind: Any, value: Any, where: str) -> Any:
             return _convert(arm, value, where)
         except ConfigError:
             continue
-    raise ConfigError(f"{where} = {value!r}; expected {_described(kind)}")
+    raise ConfigError(f"{where} = {_shown(value)}; expected {_described(kind)}")
 
 
 _WORDS = {
@@ -382,7 +419,9 @@ def _described(kind: Any) -> str:
     """Return the description of a type in errors."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
-        return f"the keys {', '.join(field.name for field in dataclasses.fields(kind))}"
+        return f"the keys {', '.join(_keys(kind))}"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of {', '.join(str(member.value) for member in kind)}"
     if origin in (Union, types.UnionType):
         return " or ".join(_described(arm) for arm in arguments if arm is not type(None))
     if origin is Literal:
@@ -398,6 +437,12 @@ def _described(kind: Any) -> str:
     if kind not in _WORDS:
         raise TypeError(f"a field has the type {kind}, which cannot be read strictly")
     return _WORDS[kind][0]
+
+
+def _shown(value: Any) -> str:
+    """Return a value as errors show it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 class _Loader(yaml.SafeLoader):

@@ -184,6 +184,49 @@ def test_a_part_can_be_asked_for_and_more_of_it_later(kept: Kept, copy: Path, qu
     assert (row["dataset"], row["method"], row["n"]) == ("sbm", "grand-no-cr", 3)
 
 
+FORMS = """
+title: Forms of a graph
+datasets: [sbm, "sbm@random-edges:rate=0.1", "sbm@random-edges:rate=0.1,seed=3"]
+seeds: 1
+set: {max_epochs: 2, hidden: 4, order: 1}
+rows:
+  - {method: grand}
+  - {method: grand, name: "wide, deep", set: {hidden: 8}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ("sbm@random-edges:rate=0.1,seed=3", [2]),
+        ("sbm@random-edges:seed=3,rate=0.10", [2]),
+        ("sbm@random-edges:rate=0.1", [1]),
+        ("sbm@random-edges:rate=0.1,seed=3, sbm", [0, 2]),
+        ("sbm,sbm@random-edges:rate=0.1,sbm@random-edges:rate=0.1,seed=3,", [0, 1, 2]),
+    ],
+)
+def test_a_dataset_whose_name_has_a_comma_can_be_chosen(
+    tmp_path: Path, quick: None, asked: str, chosen: list[int]
+) -> None:
+    spec = tmp_path / "forms.yaml"
+    spec.write_text(FORMS)
+    options = ("--datasets", asked, "--methods", "wide, deep", "--json")
+    called = grand("reproduce", spec, "--out", tmp_path / "out", *options)
+    assert called.code == 0, called.told
+    names = ["sbm", "sbm@random-edges:rate=0.1", "sbm@random-edges:rate=0.1,seed=3"]
+    assert [row["dataset"] for row in called.json["rows"]] == [names[place] for place in chosen]
+    assert {row["method"] for row in called.json["rows"]} == {"wide, deep"}
+
+
+def test_a_form_that_the_experiment_lacks_is_named(tmp_path: Path) -> None:
+    spec = tmp_path / "forms.yaml"
+    spec.write_text(FORMS)
+    options = ("--datasets", "sbm,sbm@random-edges:rate=0.2,seed=3")
+    called = grand("reproduce", spec, "--out", tmp_path / "out", *options)
+    assert called.code == 2
+    assert "no dataset 'sbm@random-edges:rate=0.2'" in called.line
+
+
 def test_runs_lists_every_trial(kept: Kept) -> None:
     listed = grand("trials", kept.out)
     assert (listed.code, listed.told) == (0, [])
@@ -267,6 +310,39 @@ def test_failed_trials_of_a_search_are_told_too(tmp_path: Path, quick: None) -> 
         f"2 trials failed; see: dropnode trials {out} --status failed"
     )
     assert "learning_rate=0.01 *" in called.printed
+
+
+def test_a_stored_trial_that_cannot_be_confirmed_is_told_and_exit_1(
+    tmp_path: Path, quick: None
+) -> None:
+    """As if another machine had made it: the number that is stored stays, every time."""
+    spec, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    text = SPEC.replace("[sbm, digits]", "[sbm]")
+    spec.write_text(text)
+    assert grand("reproduce", spec, "--out", out).code == 0
+    with Store(out) as store:
+        changed, *_ = store.records()
+        metrics = json.dumps(changed.metrics | {"val_loss": 3.25}, sort_keys=True)
+        store.connection.execute(
+            "update trials set metrics = ? where id = ?", (metrics, changed.trial.id)
+        )
+    spec.write_text(text + "measures: [loss_gap]\n")
+    for stored in ("0 of 4", "3 of 4"):
+        called = grand("reproduce", spec, "--out", out, "--json")
+        assert called.code == 1
+        assert called.told[0] == f"tiny: {stored} trials are stored"
+        named = f"dropnode: trial {changed.trial.id} (sbm, grand, seed 0) was not completed: "
+        assert called.told[-1].startswith(named)
+        assert "but 3.25 is stored" in called.told[-1]
+        assert "new folder" in called.told[-1]
+        assert (called.json["failed"], called.json["missing"]) == (1, 0)
+        row, _ = called.json["rows"]
+        assert (row["n"], row["failed"], row["measures"]["loss_gap"]["n"]) == (2, 0, 1)
+    with Store(out) as store:
+        record = store.get(changed.trial.id)
+        assert record is not None
+        assert (record.status, record.metrics["val_loss"]) == ("done", 3.25)
+        assert "loss_gap" not in record.metrics
 
 
 def test_what_an_error_says_is_shown_as_it_is(tmp_path: Path) -> None:

@@ -278,7 +278,10 @@ def test_an_unknown_column_is_told_with_what_it_may_mean(tmp_path: Path, kind: s
             row["test_acuracy"] = row.pop("test_accuracy")
 
     edit(path, rename)
-    assert_refused(path, "unknown key 'test_acuracy' in trial; did you mean 'test_accuracy'?")
+    assert_refused(
+        path,
+        "unknown key 'test_acuracy' in trial; did you mean 'test_accuracy'? Nothing was imported",
+    )
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.experiment import reproduce
-from dropnode.experiments.measures import MEASURES, STANDARD
 from dropnode.experiments.run import Job, run_trial
 from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Store
@@ -97,10 +97,32 @@ def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, thread
 
     results = reproduce(asked, tmp_path, Counting(val_loss=0.01), observers=[Listener()])
     assert records(tmp_path) == before
-    assert results.missing == 2
+    assert (results.failed, results.missing) == (2, 0)
+    assert results.not_completed == tuple(told)
     assert [record.status for record in told] == ["failed", "failed"]
     assert "gave val_loss =" in told[0].error
     assert "new folder" in told[0].error
+
+
+def test_a_second_run_that_fails_leaves_the_first_and_is_reported(
+    tmp_path: Path, threads: None
+) -> None:
+    def fails(trials: Sequence[Trial], job: Job) -> Outcomes:
+        for trial in trials:
+            yield trial, Failure("no memory") if trial.seed else run_trial(job, trial)
+
+    reproduce(parse_spec("small", SPEC), tmp_path, Counting())
+    first, second = records(tmp_path)
+    asked = parse_spec("small", SPEC + "measures: [loss_gap]\n")
+    results = reproduce(asked, tmp_path, fails)
+    assert (results.failed, results.missing) == (1, 0)
+    assert [(one.trial.seed, one.error) for one in results.not_completed] == [(1, "no memory")]
+    assert records(tmp_path)[1] == second
+    again = Counting()
+    mended = reproduce(asked, tmp_path, again)
+    assert again.ran == [second.trial.id]
+    assert (mended.failed, mended.missing, mended.not_completed) == (0, 0, ())
+    assert first.trial.seed == 0
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
@@ -119,10 +141,42 @@ def test_an_unknown_measure_is_an_error_before_anything_is_run() -> None:
         parse_spec("small", SPEC + "measures: [los_gap]\n")
 
 
-def test_standard_measures_may_be_named_and_change_nothing() -> None:
-    spec = parse_spec("small", SPEC + "measures: [test_accuracy, confusion]\n")
-    assert spec.measures == ()
-    assert set(STANDARD) < set(MEASURES)
+def test_a_measure_that_is_named_twice_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="'loss_gap' is named twice"):
+        parse_spec("small", SPEC + "measures: [loss_gap, val_loss, loss_gap]\n")
+
+
+def test_a_standard_measure_that_is_named_is_shown_and_costs_nothing(
+    tmp_path: Path, threads: None
+) -> None:
+    first, second = Counting(), Counting()
+    reproduce(parse_spec("small", SPEC), tmp_path, first)
+    # What has no value is not stored; that must not make a trial run again and again.
+    with Store(tmp_path) as store:
+        for record in store.records():
+            metrics = {k: v for k, v in record.metrics.items() if k != "confusion"}
+            store.complete(replace(record, metrics=metrics))
+    named = parse_spec("small", SPEC + "measures: [val_loss, confusion, val_accuracy]\n")
+    results = reproduce(named, tmp_path, second).results
+    assert second.ran == []
+    (row,) = results.rows
+    stored = [record.metrics for record in records(tmp_path)]
+    assert set(row.measures) == {"val_loss", "val_accuracy"}
+    assert row.measures["val_loss"].mean == pytest.approx(fmean(one["val_loss"] for one in stored))
+    mean = fmean(100 * one["val_accuracy"] for one in stored)
+    assert row.measures["val_accuracy"].mean == pytest.approx(mean)
+    assert "## validation accuracy (%)" in (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "validation loss" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    heads = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert heads[-4:] == ["val_loss", "val_loss_std", "val_accuracy", "val_accuracy_std"]
+
+
+def test_a_plot_may_draw_a_standard_measure(tmp_path: Path, threads: None) -> None:
+    text = SPEC.replace("{method: grand}", "{method: grand, vary: {order: [1, 2]}}")
+    text += "plots: [{title: Loss, x: hops, measures: [val_loss, test_accuracy]}]\n"
+    results = reproduce(parse_spec("small", text), tmp_path, Counting()).results
+    assert [set(row.measures) for row in results.rows] == [{"val_loss"}] * 2
+    assert (tmp_path / "figures" / "sbm-loss.svg").exists()
 
 
 CHOOSE = """

@@ -53,7 +53,8 @@ def test_the_text_of_a_reference_is_the_reference(rate: float, seed: int, source
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("coar", "did you mean 'cora'"),
+        ("coar", r"did you mean 'cora'\? Or give the path of an \.npz file$"),
+        ("xyz", "expected one of .*; or give the path of an"),
         ("", "unknown dataset ''"),
         ("@random-edges:rate=1", "unknown dataset ''"),
         ("cora@random-edge:rate=1", "did you mean 'random-edges'"),
@@ -63,7 +64,7 @@ def test_the_text_of_a_reference_is_the_reference(rate: float, seed: int, source
         ("cora@random-edges:rate=", "expected KEY=VALUE"),
         ("cora@random-edges:rate=-1", "above 0"),
         ("cora@random-edges:rate=much", "expected a number"),
-        ("cora@random-edges:rate=0.1,sed=3", "did you mean 'seed'"),
+        ("cora@random-edges:rate=0.1,sed=3", r"^'cora@.*,sed=3': .*did you mean 'seed'\?$"),
         ("cora@label-rate:rate=2", "from 0 to 1"),
     ],
 )

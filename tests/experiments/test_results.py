@@ -73,46 +73,69 @@ def changed(change: Callable[[Any], Any], values: dict[str, Any] = VALID) -> dic
 
 
 DAMAGES: dict[str, tuple[Any, str]] = {
-    "a list": ([], r"the file is \[\]; expected keys and values"),
-    "nothing": (None, "the file is None; expected keys and values"),
-    "no rows": (changed(lambda v: v.pop("rows")), "rows is missing"),
-    "no search": (changed(lambda v: v.pop("search")), "search is missing"),
-    "a row without a mean": (changed(lambda v: v["rows"][2].pop("mean")), r"rows\[2\].mean is mis"),
+    "a list": ([], r"results = \[\]; expected the keys experiment, title,"),
+    "nothing": (None, "results = None; expected the keys experiment, title,"),
+    "no rows": (changed(lambda v: v.pop("rows")), "results lacks rows"),
+    "no search": (changed(lambda v: v.pop("search")), "results lacks search"),
+    "a row without a mean": (
+        changed(lambda v: v["rows"][2].pop("mean")),
+        r"results.rows\[2\] lacks mean",
+    ),
     "a mean of text": (
         changed(lambda v: v["rows"][0].update(mean="85")),
-        r"rows\[0\].mean is '85'; expected a number",
+        r"results.rows\[0\].mean = '85'; expected a number",
+    ),
+    "a mean that is no number": (
+        changed(lambda v: v["rows"][0].update(mean=float("nan"))),
+        r"results.rows\[0\].mean = nan; expected a number",
     ),
     "a count that is true": (
         changed(lambda v: v["rows"][0].update(n=True)),
-        r"rows\[0\].n is True; expected a whole number",
+        r"results.rows\[0\].n = True; expected a whole number",
     ),
     "a count with a fraction": (
         changed(lambda v: v["rows"][0].update(asked=2.5)),
-        r"rows\[0\].asked is 2.5; expected a whole number",
+        r"results.rows\[0\].asked = 2.5; expected a whole number",
     ),
     "a choice that is a number": (
         changed(lambda v: v["search"][0]["rows"][0].update(chosen=1), STAGES),
-        r"search\[0\].rows\[0\].chosen is 1; expected true or false",
+        r"results.search\[0\].rows\[0\].chosen = 1; expected true or false",
     ),
     "an unknown key": (
         changed(lambda v: v["rows"][0].update(meen=1)),
-        r"unknown key 'rows\[0\].meen'; did you mean 'mean'",
+        r"unknown key 'meen' in results.rows\[0\]; did you mean 'mean'",
+    ),
+    "a key by the name of its field": (
+        changed(lambda v: v.update(stages=v.pop("search"))),
+        "unknown key 'stages' in results",
+    ),
+    "a nested summary": (
+        changed(lambda v: v["rows"][0].update(accuracy={"mean": 1.0})),
+        r"unknown key 'accuracy' in results.rows\[0\]",
     ),
     "an unknown verdict": (
         changed(lambda v: v["claims"][0].update(verdict="proved")),
-        "verdict is 'proved'; expected one of confirmed, contradicted,",
+        r"results.claims\[0\].verdict = 'proved'; expected one of confirmed, contradicted,",
+    ),
+    "a verdict that is a list": (
+        changed(lambda v: v["claims"][0].update(verdict=[])),
+        r"results.claims\[0\].verdict = \[\]; expected one of confirmed, contradicted,",
     ),
     "trials that are no list": (
         changed(lambda v: v["rows"][0].update(trials="abc")),
-        r"rows\[0\].trials is 'abc'; expected a list",
+        r"results.rows\[0\].trials = 'abc'; expected a list",
+    ),
+    "a row without trials": (
+        changed(lambda v: v["rows"][0].update(trials=[])),
+        r"results.rows\[0\].trials = \(\); expected a list of words, at least one",
     ),
     "datasets that are none": (
         changed(lambda v: v.update(datasets=None)),
-        "datasets is None; expected a list",
+        "results.datasets = None; expected a list",
     ),
     "a long value": (
         changed(lambda v: v.update(title=["x" * 500])),
-        "title is .{60}; expected a text",
+        "results.title = .{60}; expected a word",
     ),
 }
 
@@ -129,7 +152,8 @@ def test_reading_is_strict(values: Any, message: str) -> None:
         ("", "Expecting value"),
         ('{"rows": [', "Expecting value"),
         (json.dumps(VALID).replace('"n": 20', '"n": NaN'), "NaN is not a number"),
-        (json.dumps(changed(lambda v: v.pop("command"))), "command is missing"),
+        (json.dumps(VALID).replace('"n": 20', '"n": 20, "n": 21'), "'n' occurs twice"),
+        (json.dumps(changed(lambda v: v.pop("command"))), "results lacks command"),
         (b"\xff\xfe{", "decode|Expecting"),
     ],
 )

@@ -710,7 +710,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_an_experiment_that_does_not_exist_gets_a_suggestion() -> None:
-    with pytest.raises(ConfigError, match=r"unknown experiment 'tabel1-grand'; did you mean 'tab"):
+    with pytest.raises(ConfigError, match=r"did you mean 'table1-grand'\? Or give the path"):
         load_spec("tabel1-grand")
     with pytest.raises(ConfigError, match=r"give the path of a spec file that ends in \.yaml"):
         load_spec("mine.txt")

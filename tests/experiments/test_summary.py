@@ -7,7 +7,7 @@ import errno
 import json
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ class Stored:
         val: Sequence[float] | None = None,
         seconds: Sequence[float | None] | None = None,
         label: str | None = None,
+        setting: Mapping[str, Any] | None = None,
     ) -> Cell:
         trials = tuple(
             Trial(dataset, f"{dataset:0<64}", "public", 0, name, 1, "official", {"order": 8}, seed)
@@ -92,7 +93,7 @@ class Stored:
             else:
                 continue
             self.records[trial.id] = record
-        self.cells.append(Cell(dataset, name, label or name, trials))
+        self.cells.append(Cell(dataset, name, label or name, trials, setting or {}))
         return self.cells[-1]
 
 
@@ -285,9 +286,9 @@ def _part(stored: Stored, cells: int) -> Stored:
 
 def test_a_stage_is_decided_by_validation_alone(stored: Stored) -> None:
     tried = [
-        (stored.add("a", [0.90, 0.92], val=[0.70, 0.71]), {"order": 2}),
-        (stored.add("b", [0.80, 0.82], val=[0.74, 0.76]), {"order": 4}),
-        (stored.add("c", [0.99, 0.99], val=[0.60, 0.79]), {"order": 8}),
+        stored.add("a", [0.90, 0.92], val=[0.70, 0.71], setting={"order": 2}),
+        stored.add("b", [0.80, 0.82], val=[0.74, 0.76], setting={"order": 4}),
+        stored.add("c", [0.99, 0.99], val=[0.60, 0.79], setting={"order": 8}),
     ]
     (stage,) = summarise_stage(2, tried, stored.records.get)
     assert (stage.dataset, stage.stage, stage.varied) == ("cora", 2, ("order",))
@@ -297,14 +298,14 @@ def test_a_stage_is_decided_by_validation_alone(stored: Stored) -> None:
     assert [best.val_mean, best.test_mean] == pytest.approx([75.0, 81.0])
     assert [best.val_std, best.test_std] == pytest.approx([2**0.5, 2**0.5])
     assert (best.n, best.asked) == (2, 2)
-    assert best.trials == tuple(trial.id for trial in tried[1][0].trials)
+    assert best.trials == tuple(trial.id for trial in tried[1].trials)
 
 
 def test_of_equal_settings_the_first_is_chosen(stored: Stored) -> None:
     tried = [
-        (stored.add("a", [0.5, 0.5]), {"order": 2}),
-        (stored.add("b", [0.6, 0.8], val=[0.7, 0.9]), {"order": 4}),
-        (stored.add("c", [0.9, 0.9], val=[0.9, 0.7]), {"order": 5}),
+        stored.add("a", [0.5, 0.5], setting={"order": 2}),
+        stored.add("b", [0.6, 0.8], val=[0.7, 0.9], setting={"order": 4}),
+        stored.add("c", [0.9, 0.9], val=[0.9, 0.7], setting={"order": 5}),
     ]
     (stage,) = summarise_stage(1, tried, stored.records.get)
     assert [row.chosen for row in stage.rows] == [False, True, False]
@@ -314,17 +315,17 @@ def test_equal_numbers_of_nodes_are_equal_settings(stored: Stored) -> None:
     """The same accuracies in another order are a tie, though their sums round differently."""
     values = [0.701, 0.702, 0.706, 0.713, 0.7]
     orders = [sorted(values), sorted(values, reverse=True), values, values[::-1]]
-    tried = [(stored.add(str(k), one), {"order": k}) for k, one in enumerate(orders)]
+    tried = [stored.add(str(k), one, setting={"order": k}) for k, one in enumerate(orders)]
     (stage,) = summarise_stage(1, tried, stored.records.get)
     assert [row.chosen for row in stage.rows] == [True, False, False, False]
 
 
 def test_every_dataset_of_a_stage_chooses_for_itself(stored: Stored) -> None:
     tried = [
-        (stored.add("a", [0.7], "cora"), {"order": 2}),
-        (stored.add("b", [0.6], "cora"), {"order": 4}),
-        (stored.add("a", [0.7], "pubmed"), {"order": 2}),
-        (stored.add("b", [0.8], "pubmed"), {"order": 4}),
+        stored.add("a", [0.7], "cora", setting={"order": 2}),
+        stored.add("b", [0.6], "cora", setting={"order": 4}),
+        stored.add("a", [0.7], "pubmed", setting={"order": 2}),
+        stored.add("b", [0.8], "pubmed", setting={"order": 4}),
     ]
     cora, pubmed = summarise_stage(1, tried, stored.records.get)
     assert (cora.dataset, pubmed.dataset) == ("cora", "pubmed")
@@ -334,8 +335,8 @@ def test_every_dataset_of_a_stage_chooses_for_itself(stored: Stored) -> None:
 
 def test_a_setting_without_a_number_is_never_chosen(stored: Stored) -> None:
     tried = [
-        (stored.add("a", ["killed", None]), {"order": 2}),
-        (stored.add("b", ["killed", 0.1]), {"order": 4}),
+        stored.add("a", ["killed", None], setting={"order": 2}),
+        stored.add("b", ["killed", 0.1], setting={"order": 4}),
     ]
     (stage,) = summarise_stage(1, tried, stored.records.get)
     assert [row.chosen for row in stage.rows] == [False, True]
@@ -439,9 +440,9 @@ def test_a_write_that_fails_leaves_the_file_of_before(
 def searched(stored: Stored) -> Results:
     """Return the results of a search: two settings, of which the second was chosen."""
     tried = [
-        (stored.add("a", [0.75, 0.76], val=[0.70, 0.71]), {"order": 2, "hidden": 16}),
-        (stored.add("b", [0.74, None], val=[0.72, 0]), {"order": 4, "hidden": 16}),
-        (stored.add("c", [None, None]), {"order": 8, "hidden": 16}),
+        stored.add("a", [0.75, 0.76], val=[0.70, 0.71], setting={"order": 2, "hidden": 16}),
+        stored.add("b", [0.74, None], val=[0.72, 0], setting={"order": 4, "hidden": 16}),
+        stored.add("c", [None, None], setting={"order": 8, "hidden": 16}),
     ]
     return results_with(title="A search", stages=summarise_stage(1, tried, stored.records.get))
 
@@ -651,6 +652,24 @@ def test_a_label_of_two_lines_stays_one_line_of_a_table() -> None:
     for write in (as_markdown, as_latex):
         one, two = write(named("GRAND, tuned")), write(named("GRAND,\ntuned\n"))
         assert len(two.splitlines()) == len(one.splitlines()), write.__name__
+
+
+def test_what_validation_chose_is_in_every_table_for_people() -> None:
+    rows = [
+        empty_row("a", chosen={"order": 8, "hidden": 16}),
+        empty_row("a", dataset="pubmed", chosen={"order": 2, "hidden": 16}),
+        empty_row("b"),
+        empty_row("c", dataset="pubmed", chosen={"order": 4}),
+    ]
+    (cora,) = results_with().datasets
+    results = results_with(rows=rows, datasets=[cora, replace(cora, name="pubmed")])
+    lines = csv.DictReader(as_csv(results).splitlines())
+    chosen = ["order=8, hidden=16", "order=2, hidden=16", "", "order=4"]
+    assert [line["chosen"] for line in lines] == chosen
+    text = as_markdown(results)
+    assert "## Settings chosen by validation\n" in text
+    _, table = tables(text)
+    assert table[2:] == [["A", *chosen[:2]], ["C", "–", "order=4"]]
 
 
 @pytest.fixture

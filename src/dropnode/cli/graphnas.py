@@ -46,7 +46,7 @@ def graphnas(
     console = Console(stderr=True, highlight=False)
     best = 0.0
 
-    def tell(number: int, sample: Child) -> None:
+    def show(number: int, sample: Child) -> None:
         nonlocal best
         best = max(best, sample.val_accuracy)
         console.print(
@@ -57,7 +57,7 @@ def graphnas(
         )
 
     run = random_search if random else controlled_search
-    found = run(graph, graph.split, settings, seed, out, on_sample=tell)
+    found = run(graph, graph.split, settings, seed, out, on_sample=show)
     if as_json:
         result = {
             "dataset": dataset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,12 @@ def reproduce(
     ],
     out: Annotated[Path, typer.Option(help="Folder for trials, results and report.")],
     datasets: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Only these datasets, separated by commas.")
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Only these datasets of the experiment, separated by commas; a name with a comma "
+            "of its own is given in full: cora,cora@random-edges:rate=0.1,seed=3",
+        ),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Only these rows, separated by commas.")
@@ -56,7 +62,8 @@ def reproduce(
     from dropnode.experiments.spec_file import load_spec
 
     spec = load_spec(experiment)
-    part = Part(_names(datasets), _names(methods), seeds)
+    rows = {name for row in spec.rows for name in (row.name, row.series)}
+    part = Part(_names(datasets, spec.datasets, _canonical), _names(methods, rows), seeds)
     console = Console(stderr=True)
     run, at_once = _engine(engine, address, jobs, timeout)
     with LiveTable(spec.name, at_once, console) as table:
@@ -79,9 +86,16 @@ def reproduce(
             "Run the same command again to continue."
         )
         console.print(note, style="yellow", highlight=False)
-    if outcome.failed:
+    for record in outcome.not_completed:
+        trial, error = record.trial, " ".join((record.error or "").split())
+        note = (
+            f"dropnode: trial {trial.id} ({trial.dataset}, {trial.method}, seed {trial.seed}) was "
+            f"not completed: {error}"
+        )
+        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    if failed := outcome.failed - len(outcome.not_completed):
         see = f"dropnode trials {shlex.quote(str(out))} --status failed"
-        note = f"{outcome.failed} trials failed; see: {see}; add --retry to run them again."
+        note = f"{failed} trials failed; see: {see}; add --retry to run them again."
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if outcome.failed or outcome.interrupted:
         raise typer.Exit(WORK_ERROR)
@@ -114,8 +128,41 @@ def _engine(name: str, address: str | None, jobs: int | None, timeout: float) ->
     raise ConfigError(f"unknown engine {name!r}{suggestion(name, ('local', 'ray'))}")
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+def _names(
+    text: str | None, known: Collection[str], canonical: Callable[[str], str] = str
+) -> tuple[str, ...] | None:
+    """Return names that are separated by commas, of which a known name may have some itself.
+
+    A known name is preferred to its parts, so ``a,b`` is one name if it is known. ``canonical``
+    returns a name as it is spelt in ``known``.
+
+    Examples
+    --------
+    >>> _names("cora,sbm@random-edges:rate=0.1,seed=3", ["sbm@random-edges:rate=0.1,seed=3"])
+    ('cora', 'sbm@random-edges:rate=0.1,seed=3')
+    """
+    if text is None:
+        return None
+    parts, names = text.split(","), []
+    while parts:
+        for count in range(len(parts), 0, -1):
+            name = canonical(",".join(parts[:count]).strip())
+            if name in known or count == 1:
+                break
+        names.append(name)
+        del parts[:count]
+    return tuple(name for name in names if name)
+
+
+def _canonical(text: str) -> str:
+    """Return a reference in its canonical form; other text as it is."""
+    from dropnode.errors import ConfigError
+    from dropnode.experiments.references import Reference
+
+    try:
+        return str(Reference.parse(text))
+    except ConfigError:
+        return text
 
 
 def _wide(results: Results) -> Table:
@@ -169,7 +216,7 @@ def _print_results(results: Results, out: Path) -> None:
             table.add_column(head, justify="left" if head == heads[0] else "right")
         for line in stage.rows:
             table.add_row(
-                Text(f"{setting(line)}{' *' if line.chosen else ''}"),
+                Text(f"{setting(line.changes)}{' *' if line.chosen else ''}"),
                 mean_and_std(line.val_mean, line.val_std),
                 mean_and_std(line.test_mean, line.test_std),
                 str(line.n),

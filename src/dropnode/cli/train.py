@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def train(
     dataset: Annotated[
         str,
-        typer.Argument(help="A name (see: dropnode datasets list) or an .npz file."),
+        typer.Argument(
+            help="A name (see: dropnode datasets list) or the path of an .npz file; also with "
+            "transforms, such as cora@random-edges:rate=0.1",
+        ),
     ] = ("digits"),
     method: Annotated[
         str,
@@ -96,12 +99,13 @@ def train(
         result = run(
             request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
         )
-    if result.interrupted:
-        console.print(_interruption(result), style="yellow", highlight=False)
     if as_json:
         print(json.dumps(asdict(result)))
     else:
         _print_result(result)
+    if result.interrupted:
+        console.print(_interruption(result), style="yellow", highlight=False, soft_wrap=True)
+        raise typer.Exit(WORK_ERROR)
 
 
 def _train_seeds(

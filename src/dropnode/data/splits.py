@@ -122,8 +122,7 @@ def stratified_holdout(
     kept, held : ndarray of int
         Sorted node positions; together they are all labelled nodes.
     """
-    if not 0 < fraction < 1:
-        raise GraphError(f"fraction {fraction} to hold out; expected a number between 0 and 1")
+    check_fraction(fraction)
     rng = np.random.default_rng(seed)
     kept, held = [], []
     for _, members in _classes(labels):
@@ -137,6 +136,12 @@ def stratified_holdout(
             "validation; label more nodes or give a validation set"
         )
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
+
+
+def check_fraction(fraction: float) -> None:
+    """Raise :class:`GraphError` unless this share of labels can be held out."""
+    if not 0 < fraction < 1:
+        raise GraphError(f"fraction {fraction} to hold out; expected a number between 0 and 1")
 
 
 def _classes(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:

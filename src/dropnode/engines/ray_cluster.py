@@ -35,6 +35,7 @@ from dropnode.engines.base import (
     late,
     set_variables,
 )
+from dropnode.engines.sharing import separate
 from dropnode.errors import ConfigError
 
 RUNS = 4
@@ -110,7 +111,8 @@ def run_ray(
     waiting = deque(_Attempt(item) for item in items)
     if not waiting:
         return
-    parcel = _pack((function, shared))
+    # Ray shares the arrays among the processes of a machine.
+    parcel = separate((function, shared))
     ray, ours = _connect(address, jobs)
     variables = dict(ONE_THREAD)
     if ours and address is None:
@@ -271,13 +273,6 @@ def _lost(times: int) -> str:
         f"its worker process, or the node that it was on, died {times} times; if memory ran out, "
         "run fewer at a time"
     )
-
-
-def _pack(value: Any) -> tuple[bytes, list[np.ndarray]]:
-    """Return a pickle without its arrays, and the arrays, which Ray shares among processes."""
-    buffers: list[pickle.PickleBuffer] = []
-    skeleton = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return skeleton, [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers]
 
 
 def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:

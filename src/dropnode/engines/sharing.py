@@ -33,12 +33,18 @@ def pack(value: Any, folder: Path) -> Parcel:
     >>> unpacked["weights"].tolist(), unpacked["weights"].flags.writeable
     ([0, 1, 2], False)
     """
+    skeleton, arrays = separate(value)
+    files = tuple(folder / f"{number}.npy" for number in range(len(arrays)))
+    for path, array in zip(files, arrays, strict=True):
+        np.save(path, array)
+    return Parcel(skeleton, files)
+
+
+def separate(value: Any) -> tuple[bytes, list[np.ndarray]]:
+    """Return a pickle of ``value`` without its arrays, and the bytes of the arrays."""
     buffers: list[pickle.PickleBuffer] = []
     skeleton = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    files = tuple(folder / f"{number}.npy" for number in range(len(buffers)))
-    for path, buffer in zip(files, buffers, strict=True):
-        np.save(path, np.frombuffer(buffer.raw(), dtype=np.uint8))
-    return Parcel(skeleton, files)
+    return skeleton, [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers]
 
 
 def unpack(parcel: Parcel) -> Any:

@@ -21,7 +21,7 @@ from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_mea
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import atomic_write, write_bytes
-from dropnode.settings import choice, count, read_record, share, weight
+from dropnode.settings import choice, continued, count, read_record, share, weight
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ def import_trials(store: Store, path: Path) -> int:
                 values = _parsed(values)
             records.append(read_record(TrialRow, values, "trial").record())
         except ConfigError as error:
-            raise ConfigError(f"{path}, trial {number}: {error}; nothing was imported") from error
+            told = continued(f"{path}, trial {number}: {error}", "nothing was imported")
+            raise ConfigError(told) from error
     # A failure is only imported for a trial that is not stored: a stored one may be more recent.
     there = store.statuses()
     return store.add(

@@ -20,6 +20,7 @@ from typing import Any
 
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
+from dropnode.experiments.measures import not_standard
 from dropnode.experiments.report import write_report
 from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.run import Job
@@ -74,15 +75,19 @@ class Reproduction:
         Whether it was stopped by Ctrl-C.
     failed, missing : int
         Number of planned trials that failed, and of those that have not ended.
+    not_completed : tuple of Record
+        Stored trials that were run again for a measure that they lack, and whose second run failed
+        or gave other numbers. They count as failed here; their stored results have not changed.
     """
 
     results: Results
     interrupted: bool
     failed: int
     missing: int
+    not_completed: tuple[Record, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values of ``results.json``, and the other fields of this class."""
+        """Return the values of ``results.json``, and how the experiment ended."""
         return self.results.as_json() | {
             "interrupted": self.interrupted,
             "failed": self.failed,
@@ -110,14 +115,14 @@ def reproduce(
         remove_leftovers(out)
         _import_exported(store, out)
         data = Data.load(chosen.datasets, chosen.split_seeds)
-        job = Job(data, chosen.measures)
+        job = Job(data, not_standard(chosen.measures))
         # Planned before anything is run, so that an invalid spec is an error at once.
         cells = row_cells(chosen, data)
         story = {"name": spec.name, "spec": spec.text, "part": asdict(part), "command": command}
         write_json(out / "experiment.json", story)
-        interrupted = False
+        interrupted, failures = False, _Failures()
         try:
-            observing = [*observers, _Exports(store, out)]
+            observing = [*observers, _Exports(store, out), failures]
             if chosen.search is None:
                 run_cells(cells, store, job, engine, retry=retry, observers=observing)
             else:
@@ -128,19 +133,23 @@ def reproduce(
             export_trials(store.records(), out / EXPORT)
         results = _sum_up(chosen, data, store, command)
         write_results(out, results)
-        done = {
-            record.trial.id: record.status
-            for record in store.records()
-            if not record.lacks(chosen.measures) or record.status == "failed"
-        }
+        stored = {record.trial.id: record for record in store.records()}
+    not_completed = {
+        identifier: record
+        for identifier, record in failures.records.items()
+        if stored[identifier].status == "done"
+    }
+    failed = {identifier for identifier, record in stored.items() if record.status == "failed"}
+    ended = {identifier for identifier, record in stored.items() if not record.lacks(job.measures)}
     write_report(out)
     # The results have only the chosen trials of a row that chooses a setting.
     planned = results.trials | {trial.id for cell in cells for trial in cell.trials}
     return Reproduction(
         results,
         interrupted,
-        failed=sum(done.get(identifier) == "failed" for identifier in planned),
-        missing=len(planned - done.keys()),
+        failed=len(planned & (failed | not_completed.keys())),
+        missing=len(planned - ended - failed - not_completed.keys()),
+        not_completed=tuple(not_completed.values()),
     )
 
 
@@ -193,6 +202,21 @@ class _Exports:
             self.written = time.monotonic()
 
 
+class _Failures:
+    """Collects the trials that fail; the store keeps the earlier result of those that it has."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+
+    def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
+        """Ignore the plan."""
+
+    def on_end(self, record: Record) -> None:
+        """Add a trial that failed."""
+        if record.status == "failed":
+            self.records[record.trial.id] = record
+
+
 def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> Results:
     found = {record.trial.id: record for record in store.records()}
     cells = chosen_cells(row_cells(spec, data), found.get)
@@ -204,7 +228,7 @@ def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> Results:
 
 def _stages(
     spec: Spec, data: Data, found: Mapping[str, Record]
-) -> list[tuple[list[tuple[Cell, dict[str, Any]]], list[Stage]]]:
+) -> list[tuple[list[Cell], list[Stage]]]:
     """Return the cells and the results of every stage that can be planned.
 
     A stage can be planned when every trial of the earlier stages has ended. The last stage returned
@@ -214,10 +238,10 @@ def _stages(
     chosen: dict[str, dict[str, Any]] = {dataset: {} for dataset in spec.datasets}
     planned = []
     for number in range(len(spec.search.stages)):
-        tried = stage_cells(spec.search, data, number, chosen)
-        stages = summarise_stage(number + 1, tried, found.get)
-        planned.append((tried, stages))
-        ended = all(trial.id in found for cell, _ in tried for trial in cell.trials)
+        cells = stage_cells(spec.search, data, number, chosen)
+        stages = summarise_stage(number + 1, cells, found.get)
+        planned.append((cells, stages))
+        ended = all(trial.id in found for cell in cells for trial in cell.trials)
         best = {stage.dataset: row.changes for stage in stages for row in stage.rows if row.chosen}
         if not ended or set(best) != set(spec.datasets):
             break
@@ -243,5 +267,5 @@ def _search(
                 f"all trials of stage {number} failed on a dataset, so no setting can be chosen; "
                 "list the errors with dropnode trials, then run again with --retry"
             )
-        cells = [cell for cell, _ in planned[number][0]]
+        cells, _ = planned[number]
         run_cells(cells, store, job, engine, retry=retry, observers=observers)

@@ -239,13 +239,19 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 """Every measure that a spec can name."""
 
 
-def check_measures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the given measures that are not standard, each once; an unknown one is an error."""
-    chosen = tuple(dict.fromkeys(names))
-    for name in chosen:
+def check_measures(names: Iterable[str]) -> None:
+    """Raise :class:`~dropnode.errors.ConfigError` if a name is unknown or occurs twice."""
+    names = list(names)
+    for name in names:
         if name not in MEASURES:
             raise ConfigError(f"unknown measure {name!r}{suggestion(name, MEASURES)}")
-    return tuple(name for name in chosen if name not in STANDARD)
+        if names.count(name) > 1:
+            raise ConfigError(f"the measure {name!r} is named twice; remove one")
+
+
+def not_standard(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some measures that a trial does not store anyway."""
+    return tuple(name for name in names if name not in STANDARD)
 
 
 def measure(training: Training, further: Iterable[str] = ()) -> dict[str, Any]:

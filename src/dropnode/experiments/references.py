@@ -26,7 +26,16 @@ from dropnode.data.graph_file import is_path
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
-from dropnode.settings import Config, choice, count, positive, read_changes, share, suggestion
+from dropnode.settings import (
+    Config,
+    choice,
+    continued,
+    count,
+    positive,
+    read_changes,
+    share,
+    suggestion,
+)
 
 
 @dataclass(frozen=True)
@@ -162,10 +171,8 @@ class Reference:
         # A path may contain any character, also an @.
         source, *steps = [text] if Path(text).exists() else text.split("@")
         if source not in dataset_names() and not is_path(source):
-            raise ConfigError(
-                f"unknown dataset {source!r}{suggestion(source, dataset_names())}; or give the "
-                "path of an .npz file"
-            )
+            unknown = f"unknown dataset {source!r}{suggestion(source, dataset_names())}"
+            raise ConfigError(continued(unknown, "or give the path of an .npz file"))
         return cls(source, tuple(_step(step, text) for step in steps))
 
     @property
@@ -269,7 +276,7 @@ def _step(text: str, whole: str) -> Step:
     try:
         return _made_step(name, read_changes(pairs))
     except ConfigError as error:
-        raise ConfigError(f"{error}, in {whole!r}") from error
+        raise ConfigError(f"{whole!r}: {error}") from error
 
 
 def _made_step(name: str, options: Mapping[str, Any]) -> Step:

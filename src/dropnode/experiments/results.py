@@ -8,21 +8,22 @@ another type, is an error that names it.
 from __future__ import annotations
 
 import dataclasses
-import json
-import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from dropnode.errors import ConfigError
 from dropnode.experiments.spec import Plot
 from dropnode.experiments.statistics import Difference, Summary
-from dropnode.settings import suggestion
+from dropnode.settings import key_of, read_json, read_record
 
 _FLAT = {"flat": True}
 """Metadata of a field whose own fields are not nested in JSON."""
+
+_MAY_BE_EMPTY: dict[str, Any] = {"empty": []}
+"""Metadata of a list that is always written and can be empty."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class RowResult:
     trials : tuple of str
         Ids of the requested trials.
     measures : dict
-        The summary of each further measure that the spec requests and that is a number, by name.
+        The summary of each measure that the spec names and that is a number, by name.
     chosen : dict
         The settings that were chosen by validation accuracy, if any.
     series : str
@@ -189,9 +190,9 @@ class Results:
     finished: str
     environment: Machine
     datasets: tuple[DatasetFacts, ...]
-    rows: tuple[RowResult, ...]
-    comparisons: tuple[Comparison, ...]
-    claims: tuple[ClaimResult, ...]
+    rows: tuple[RowResult, ...] = field(metadata=_MAY_BE_EMPTY)
+    comparisons: tuple[Comparison, ...] = field(metadata=_MAY_BE_EMPTY)
+    claims: tuple[ClaimResult, ...] = field(metadata=_MAY_BE_EMPTY)
     stages: tuple[Stage, ...] = field(metadata={"key": "search", "empty": None})
     plots: tuple[Plot, ...] = ()
 
@@ -209,21 +210,17 @@ class Results:
     @classmethod
     def from_json(cls, values: Any) -> Results:
         """Return the results from the values of :meth:`as_json`, or raise :class:`ConfigError`."""
-        return _record("", values, cls)
+        return read_record(cls, values, "results")
 
 
 def read_results(path: Path) -> Results:
     """Read a ``results.json`` file."""
+    cure = f"write it again with: dropnode report {path.parent}"
+    values = read_json(path, cure)
     try:
-        return Results.from_json(json.loads(path.read_bytes(), parse_constant=_refuse))
-    except ValueError as error:
-        raise ConfigError(
-            f"{path} is invalid ({error}); write it again with: dropnode report {path.parent}"
-        ) from error
-
-
-def _refuse(constant: str) -> None:
-    raise ConfigError(f"{constant} is not a number in JSON")
+        return Results.from_json(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path} is invalid ({error}); {cure}") from error
 
 
 def _plain(value: Any) -> Any:
@@ -235,7 +232,7 @@ def _plain(value: Any) -> Any:
             if one.metadata.get("flat"):
                 values |= _plain(part)
             elif part or _required(one):
-                values[_key(one)] = one.metadata.get("empty", []) if part == () else _plain(part)
+                values[key_of(one)] = one.metadata.get("empty", []) if part == () else _plain(part)
         return values
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
@@ -244,83 +241,5 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, StrEnum) else value
 
 
-_Record = TypeVar("_Record")
-
-
-def _record(where: str, values: Any, kind: type[_Record]) -> _Record:
-    """Read a dataclass; ``where`` is its path from the top of the file."""
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where or 'the file'} is {_shown(values)}; expected keys and values")
-    known = list(_keys(kind))
-    for key in values:
-        if key not in known:
-            raise ConfigError(f"unknown key {_at(where, key)!r}{suggestion(str(key), known)}")
-    return _fields(where, values, kind)
-
-
-def _fields(where: str, values: Mapping[str, Any], kind: type[_Record]) -> _Record:
-    hints, parts = get_type_hints(kind), {}
-    for one in dataclasses.fields(cast(Any, kind)):
-        key = _key(one)
-        if one.metadata.get("flat"):
-            parts[one.name] = _fields(where, values, hints[one.name])
-        elif key in values:
-            value = values[key]
-            empty = "empty" in one.metadata and value == one.metadata["empty"]
-            parts[one.name] = () if empty else _value(_at(where, key), value, hints[one.name])
-        elif _required(one):
-            raise ConfigError(f"{_at(where, key)} is missing")
-    return kind(**parts)
-
-
-def _value(where: str, value: Any, kind: Any) -> Any:
-    """Return a value of JSON as the type of a field."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return None if value is None else _value(where, value, arguments[0])
-    if kind is Any:
-        return value
-    if dataclasses.is_dataclass(kind):
-        return _record(where, value, cast(type, kind))
-    if origin is tuple and isinstance(value, list):
-        return tuple(_value(f"{where}[{k}]", one, arguments[0]) for k, one in enumerate(value))
-    if origin is Mapping and isinstance(value, dict):
-        return {key: _value(_at(where, key), one, arguments[1]) for key, one in value.items()}
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        if value in list(kind):
-            return kind(value)
-        raise ConfigError(f"{where} is {_shown(value)}; expected one of {', '.join(kind)}")
-    accepted = (int, float) if kind is float else kind
-    if origin is None and isinstance(value, accepted) and (kind is bool) == (type(value) is bool):
-        return value
-    expected = {tuple: "a list", Mapping: "keys and values"}.get(origin) or _NAMES[kind]
-    raise ConfigError(f"{where} is {_shown(value)}; expected {expected}")
-
-
-_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _keys(kind: type) -> Iterable[str]:
-    hints = get_type_hints(kind)
-    for one in dataclasses.fields(cast(Any, kind)):
-        if one.metadata.get("flat"):
-            yield from _keys(hints[one.name])
-        else:
-            yield _key(one)
-
-
-def _key(one: dataclasses.Field[Any]) -> str:
-    return cast(str, one.metadata.get("key", one.name))
-
-
 def _required(one: dataclasses.Field[Any]) -> bool:
     return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-
-
-def _at(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else str(key)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"

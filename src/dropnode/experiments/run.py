@@ -37,6 +37,14 @@ class Request:
         object.__setattr__(self, "dataset", str(Reference.parse(self.dataset)))
 
 
+@dataclass(frozen=True)
+class Job:
+    """The input of all trials of an experiment: the data, and the names of further measures."""
+
+    data: Data
+    measures: tuple[str, ...] = ()
+
+
 def run(
     request: Request,
     *,
@@ -87,14 +95,6 @@ def run_trial(job: Job, trial: Trial) -> Finished:
         versions(),
         write_history(training.outcome.history),
     )
-
-
-@dataclass(frozen=True)
-class Job:
-    """The input of all trials of an experiment: the data, and the names of further measures."""
-
-    data: Data
-    measures: tuple[str, ...] = ()
 
 
 def perform(method: Method, graph: Graph, seed: int, **options: Any) -> Training:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dropnode.engines.base import Failure
 from dropnode.experiments.run import Job
-from dropnode.experiments.spec import Search, Spec
+from dropnode.experiments.spec import Search, Spec, combinations
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Data, Finished, Trial, plan
 
@@ -89,17 +89,15 @@ def _validation(cell: Cell, find: Callable[[str], Record | None]) -> float:
 
 def stage_cells(
     search: Search, data: Data, stage: int, chosen: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[Cell, dict[str, Any]]]:
-    """Return the cells of one stage and their changes, given the earlier stages' choices."""
-    grid = search.stages[stage]
+) -> list[Cell]:
+    """Return the cells of one stage, given the earlier stages' choices."""
     cells = []
     for dataset in chosen:
-        for values in itertools.product(*grid.values()):
-            tried = dict(zip(grid, values, strict=True))
+        for tried in combinations(search.stages[stage]):
             changes = {**search.changes, **chosen[dataset], **tried}
             name = ", ".join(f"{key}={value}" for key, value in tried.items())
             trials = _trials(data, dataset, search.method, search.preset, changes, search.seeds)
-            cells.append((Cell(dataset, name, name, trials, tried), tried))
+            cells.append(Cell(dataset, name, name, trials, tried))
     return cells
 
 

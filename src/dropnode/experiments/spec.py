@@ -112,7 +112,8 @@ class Spec:
     claims : tuple of Claim
     search : Search or None
     measures : tuple of str
-        The measures that trials store in addition to the standard ones.
+        The measures that are summarised in addition to the test accuracy. Trials store those that
+        are not standard only if a spec names them.
     plots : tuple of Plot
     first_split : int
         The seed of the first split. A search uses other splits than the experiment that reports

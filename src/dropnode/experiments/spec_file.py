@@ -6,7 +6,7 @@ An unknown key, dataset, method or setting is an error before anything is run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,15 @@ from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_mea
 from dropnode.experiments.references import Reference
 from dropnode.experiments.spec import Claim, Figure, Plot, Row, Search, Spec, combinations
 from dropnode.methods.table import make_method
-from dropnode.settings import check_keys, count, read_record, read_value, read_yaml, suggestion
+from dropnode.settings import (
+    check_keys,
+    continued,
+    count,
+    read_record,
+    read_value,
+    read_yaml,
+    suggestion,
+)
 
 
 def spec_names() -> list[str]:
@@ -41,10 +49,8 @@ def load_spec(name: str) -> Spec:
             raise ConfigError(f"{name} cannot be read ({error}); expected a spec file") from error
         return parse_spec(Path(name).stem, text)
     if name not in spec_names():
-        raise ConfigError(
-            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or give the path of a "
-            "spec file that ends in .yaml"
-        )
+        unknown = f"unknown experiment {name!r}{suggestion(name, spec_names())}"
+        raise ConfigError(continued(unknown, "or give the path of a spec file that ends in .yaml"))
     file = resources.files("dropnode.experiments") / "specs" / f"{name}.yaml"
     return parse_spec(name, file.read_text(encoding="utf-8"))
 
@@ -114,7 +120,7 @@ class _SpecRecord:
     set : configuration keys and values for every row, on top of the preset
     splits : splits to draw for datasets without a published one; each has all seeds
     first_split : the seed of the first split
-    measures : further measures that every trial stores
+    measures : measures that the tables show beside the test accuracy; every trial stores them
     plots : measures to draw against a setting that rows vary, or against an option of a transform
     rows : the methods to compare; either these or ``search``
     include : a spec of the package whose rows and claims follow this file's
@@ -152,6 +158,8 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
     if record.include is not None:
         included = _included(record.include, datasets)
         rows, claims = rows + included.rows, claims + included.claims
+    check_measures(record.measures)
+    plots = tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots)
     names = [row.name for row in rows]
     for row in names:
         if names.count(row) > 1:
@@ -178,8 +186,8 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
         claims,
         None if record.search is None else _search(record.search, record, datasets),
         text,
-        check_measures(record.measures),
-        tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots),
+        tuple(dict.fromkeys((*record.measures, *_drawn(plots)))),
+        plots,
         record.first_split,
     )
 
@@ -302,6 +310,11 @@ def _plot(
             "TRANSFORM.OPTION, such as random-edges.rate"
         )
     return replace(plot, rows=plot.rows or tuple(known))
+
+
+def _drawn(plots: Iterable[Plot]) -> list[str]:
+    """Return the measures that plots draw beside the test accuracy, which every row has."""
+    return [name for plot in plots for name in plot.measures if name != "test_accuracy"]
 
 
 def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Search:

@@ -181,7 +181,10 @@ class Store:
         return changed
 
     def complete(self, record: Record) -> None:
-        """Store the further measures of a finished trial; a failed record changes nothing."""
+        """Store the further measures of a finished trial.
+
+        A failed record changes nothing: the stored result stays, and the caller reports it.
+        """
         if record.status == "done":
             with self._explained(), self._transaction():
                 self.connection.execute(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ ENOUGH = 20
 with fewer, the verdict is that there are too few seeds."""
 
 LEVEL = 0.05
+"""The level of significance: a claim is confirmed or contradicted if its p-value is below it."""
 
 Find = Callable[[str], Record | None]
 """Returns the record of a trial by its id; None if it has not ended."""
@@ -69,16 +69,14 @@ def summarise_experiment(
     )
 
 
-def summarise_stage(
-    number: int, tried: Sequence[tuple[Cell, dict[str, Any]]], find: Find
-) -> list[Stage]:
+def summarise_stage(number: int, cells: Sequence[Cell], find: Find) -> list[Stage]:
     """Return the results of one stage of a search, one per dataset.
 
     The setting with the best mean validation accuracy is chosen; among equals, the first.
     """
     stages = []
-    for dataset in dict.fromkeys(cell.dataset for cell, _ in tried):
-        rows = [_setting(cell, changes, find) for cell, changes in tried if cell.dataset == dataset]
+    for dataset in dict.fromkeys(cell.dataset for cell in cells):
+        rows = [_setting(cell, find) for cell in cells if cell.dataset == dataset]
         means = [-np.inf if row.val_mean is None else round(row.val_mean, 9) for row in rows]
         best = int(np.argmax(means))
         if rows[best].val_mean is not None:
@@ -87,13 +85,13 @@ def summarise_stage(
     return stages
 
 
-def _setting(cell: Cell, changes: Mapping[str, Any], find: Find) -> StageRow:
+def _setting(cell: Cell, find: Find) -> StageRow:
     val, test = (
         summarise(list(_scores(cell, find, name).values()))
         for name in ("val_accuracy", "test_accuracy")
     )
     return StageRow(
-        changes=changes,
+        changes=cell.setting,
         val_mean=val.mean,
         val_std=val.std,
         test_mean=test.mean,
@@ -150,7 +148,7 @@ def _measures(spec: Spec, cell: Cell, find: Find) -> dict[str, Summary]:
     return {
         name: summarise(list(_scores(cell, find, name).values()))
         for name in spec.measures
-        if measures.MEASURES[name].kind in ("fraction", "number", "count")
+        if measures.MEASURES[name].kind in measures.NUMBERS
     }
 
 

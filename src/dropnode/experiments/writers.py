@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dropnode.experiments import measures
-from dropnode.experiments.results import Results, RowResult, StageRow
+from dropnode.experiments.results import Results, RowResult
 from dropnode.experiments.statistics import Summary
 from dropnode.files import atomic_write, write_json
 
@@ -43,10 +44,19 @@ def as_csv(results: Results) -> str:
             for line, row in zip(lines, results.rows, strict=True):
                 summary = row.measures[measure]
                 line += [summary.mean, summary.std]
+        if choices(results):
+            names.append("chosen")
+            for line, row in zip(lines, results.rows, strict=True):
+                line.append(setting(row.chosen))
     else:
         names = "dataset stage setting val_mean val_std test_mean test_std n asked chosen".split()
         lines = [
-            [stage.dataset, stage.stage, setting(row), *(getattr(row, name) for name in names[3:])]
+            [
+                stage.dataset,
+                stage.stage,
+                setting(row.changes),
+                *(getattr(row, name) for name in names[3:]),
+            ]
             for stage in results.stages
             for row in stage.rows
         ]
@@ -62,6 +72,10 @@ def as_markdown(results: Results) -> str:
     if results.rows:
         parts.append("Test accuracy in percent: mean ± standard deviation (seeds), and the paper's")
         parts.append(_markdown(*_grid(results, "", _ours_and_paper)))
+    if chosen := choices(results):
+        parts.append("## Settings chosen by validation")
+        heads = ["", *(dataset.name for dataset in results.datasets)]
+        parts.append(_markdown(heads, [[label, *settings] for label, settings in chosen]))
     for name in measures_of(results):
         parts.append(f"## {measure_title(name)}\n\nMean ± standard deviation (seeds)")
         parts.append(_markdown(*_grid(results, "", partial(_measured_by, name))))
@@ -69,7 +83,7 @@ def as_markdown(results: Results) -> str:
         parts.append(f"## {stage.dataset}, stage {stage.stage}")
         lines = [
             [
-                f"**{setting(row)}**" if row.chosen else setting(row),
+                f"**{setting(row.changes)}**" if row.chosen else setting(row.changes),
                 mean_and_std(row.val_mean, row.val_std),
                 mean_and_std(row.test_mean, row.test_std),
                 str(row.n),
@@ -119,7 +133,7 @@ def as_latex(results: Results) -> str:
     for stage in results.stages:
         lines = [
             [
-                setting(row),
+                setting(row.changes),
                 _latex_mean_and_std(row.val_mean, row.val_std),
                 _latex_mean_and_std(row.test_mean, row.test_std),
             ]
@@ -165,9 +179,24 @@ def measured(summary: Summary, name: str) -> str:
     return mean_and_std(summary.mean, summary.std, decimals)
 
 
-def setting(row: StageRow) -> str:
-    """Return the changes of a setting as text."""
-    return ", ".join(f"{key}={value}" for key, value in row.changes.items())
+def choices(results: Results) -> list[tuple[str, list[str]]]:
+    """Return the label of each method with settings left to validation, and its choices."""
+    return [
+        (label, [NOTHING if row is None else setting(row.chosen) or NOTHING for row in rows])
+        for label, rows in by_label(results)
+        if any(row is not None and row.chosen for row in rows)
+    ]
+
+
+def setting(changes: Mapping[str, Any]) -> str:
+    """Return a setting as text.
+
+    Examples
+    --------
+    >>> setting({"order": 4, "hidden": 16})
+    'order=4, hidden=16'
+    """
+    return ", ".join(f"{key}={value}" for key, value in changes.items())
 
 
 def mean_and_std(mean: float | None, deviation: float | None, decimals: int = 2) -> str:

@@ -115,11 +115,11 @@ def write_search(folder: Path) -> Results:
     stages: list[Stage] = []
     with Store(folder) as store:
         for number in range(len(spec.search.stages)):
-            tried = stage_cells(spec.search, data, number, chosen)
-            for place, (cell, _) in enumerate(tried):
+            cells = stage_cells(spec.search, data, number, chosen)
+            for place, cell in enumerate(cells):
                 level = 75.4 - 0.5 * abs(place - 1)
                 store.add(_done(trial, level, 6) for trial in cell.trials)
-            (stage,) = summarise_stage(number + 1, tried, store.get)
+            (stage,) = summarise_stage(number + 1, cells, store.get)
             stages.append(stage)
             chosen["citeseer"] |= next(row.changes for row in stage.rows if row.chosen)
         results = summarise_experiment(spec, data, [], store.get, COMMAND, stages)

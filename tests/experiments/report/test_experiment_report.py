@@ -439,6 +439,24 @@ def test_numbers_that_a_spec_asks_for_are_columns(measured: Path) -> None:
     assert first[7:9] == second[7:9] == ["0.0200 ± 0.0100", "90.00 ± 0.00"]
 
 
+def test_what_validation_chose_is_told_beside_the_result(tmp_path: Path) -> None:
+    results = small(tmp_path)
+    first, second = results.rows
+    rows = (replace(first, chosen={"order": 8, "temperature": 0.5}), second)
+    write_results_json(tmp_path, replace(results, rows=rows))
+    page = Page(write_report(tmp_path))
+    heads, chose, fixed = page.tables["Results on cora"]
+    assert heads[:3] == ["method", "chosen by validation", "ours"]
+    assert (chose[1], fixed[1]) == ("order = 8, temperature = 0.5", "–")
+    _, chose, fixed = page.tables["Results of all methods on all datasets"]
+    assert chose[1].endswith("chosen order = 8, temperature = 0.5")
+    assert "chosen" not in fixed[1]
+
+
+def test_without_such_settings_the_page_does_not_mention_them(page: Page) -> None:
+    assert "chosen" not in page.text
+
+
 def test_arrays_that_a_spec_asks_for_are_figures(measured: Path) -> None:
     page = Page(measured)
     matrix = page.figure("Confusion before training of GRAND on cora.")

@@ -97,6 +97,7 @@ def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> 
         plots=[_illustrate_plot(*found, gallery) for found in plots_of(results)],
         compared=any(row.paper is not None for row in results.rows),
         measures=measures_of(results),
+        choosing=any(row.chosen for row in results.rows),
         far=FAR,
     )
 

@@ -124,11 +124,11 @@ class Grand(NodeClassifier):
         """
         self._step = self._first = None
         head, tensors, order = self.head, self.tensors, self.config.order
-        if not usable(self.device):
-            return
-        if not head.commutes and (
-            isinstance(head.norm1, FixedNorm) or not isinstance(tensors.features, SparseMatrix)
-        ):
+        # The kernels that propagate features read a sparse matrix, and have no fixed norm.
+        propagates = isinstance(tensors.features, SparseMatrix) and not isinstance(
+            head.norm1, FixedNorm
+        )
+        if not usable(self.device) or not (head.commutes or propagates):
             return
         if isinstance(head, DenseHead) and not head.graph_layers:
             self._step = Step(head, tensors.features, tensors.operator, order, self._task())

@@ -33,7 +33,7 @@ class HiddenNorm:
 
     def backward(
         self,
-        found: rows.Gradients,
+        found: rows.Learnt,
         product: np.ndarray,
         bias: np.ndarray,
         out: np.ndarray,

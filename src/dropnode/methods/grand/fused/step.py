@@ -123,7 +123,7 @@ class Step:
             [Mask.draw(stream.at("hidden"), nodes, hidden, rate).words for stream in streams]
         )
 
-    def _second_layer(self, found: rows.Gradients) -> Gradients:
+    def _second_layer(self, found: rows.Learnt) -> Gradients:
         """Return the gradients of the second linear map without padding."""
         hidden, classes = self.head.weight2.shape
         return {

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dropnode.methods.grand.fused.kernels.rows import (
-    Gradients,
     Layer,
+    Learnt,
     Task,
     activation_statistics,
     learn,
@@ -92,7 +92,7 @@ class Case:
         bias2 = pad_bias2(self.bias2)
         return Layer(self.widened(self.bias1), weight2, bias2, self.classes, *norm)
 
-    def learnt(self, in_place: bool = False) -> tuple[Gradients, np.ndarray]:
+    def learnt(self, in_place: bool = False) -> tuple[Learnt, np.ndarray]:
         """Run the kernel."""
         first = self.widened(self.first)
         words = packed(self.kept.reshape(-1, self.hidden)) if self.drop_rate else no_words(0)

@@ -76,7 +76,7 @@ class Layer(NamedTuple):
 
 
 @dataclass
-class Gradients:
+class Learnt:
     """Both losses, summed over nodes and views, and their gradients."""
 
     supervised: float
@@ -95,7 +95,7 @@ def learn(
     keep_rate: float,
     task: Task,
     out: np.ndarray,
-) -> Gradients:
+) -> Learnt:
     """Compute losses and gradients from the output of the first linear map.
 
     Parameters
@@ -114,7 +114,7 @@ def learn(
     hidden, classes = layer.weight2.shape
     width, width_of_norm = first.shape[1], layer.scale.shape[1]
     transposed = np.ascontiguousarray(layer.weight2[:, : layer.classes].T)
-    given = _Given(first, layer, transposed, hidden_words, np.float32(1.0 / keep_rate), task)
+    given = _LearnInputs(first, layer, transposed, hidden_words, np.float32(1.0 / keep_rate), task)
     pieces = ranges(len(first), PIECES)
     bounds = np.array([start for start, _ in pieces] + [len(first)])
     sums = _Sums(
@@ -131,7 +131,7 @@ def learn(
         ranges(len(pieces), kernel_threads()),
     )
     losses, bias1, weight2, bias2, norm = (part.sum(axis=0) for part in sums)
-    return Gradients(
+    return Learnt(
         float(losses[0]), float(losses[1]), bias1[0], weight2.T, bias2[0], norm[1], norm[0]
     )
 
@@ -177,7 +177,7 @@ def through_norm(
     return sums.sum(axis=0)[0]
 
 
-class _Given(NamedTuple):
+class _LearnInputs(NamedTuple):
     """The inputs of :func:`_learn`."""
 
     first: np.ndarray

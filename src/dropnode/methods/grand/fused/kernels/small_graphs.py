@@ -61,12 +61,12 @@ def small_views(
         for view, drop in enumerate(group):
             _mask_values(features, drop, view, values)
         words = np.stack([drop.input_words for drop in group])
-        given = _Given(features, values, panels, words, weight)
+        given = _ViewInputs(features, values, panels, words, weight)
         target = out[first : first + TOGETHER]
         _views_together(given, target, first * weight.shape[1], product)
 
 
-class _Given(NamedTuple):
+class _ViewInputs(NamedTuple):
     """The inputs of views that are computed together."""
 
     features: Columns
@@ -76,7 +76,7 @@ class _Given(NamedTuple):
     weight: np.ndarray
 
 
-def _views_together(given: _Given, out: np.ndarray, column: int, product: np.ndarray) -> None:
+def _views_together(given: _ViewInputs, out: np.ndarray, column: int, product: np.ndarray) -> None:
     def some_panels(piece: tuple[int, int]) -> None:
         sums = scratch(len(out) * given.weight.shape[1], BLOCK)
         _make_views(given, *piece, sums, out, column, product)
