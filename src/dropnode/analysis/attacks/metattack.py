@@ -135,7 +135,7 @@ def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) ->
     Every flip is a function of the graph, the options and the flips before it.
     """
     stream = Stream(options.seed).at("metattack")
-    task = _task(graph, options, stream)
+    task = surrogate_task(graph, options, stream)
     test = DegreeTest(Degrees.of(graph.adjacency.sum(axis=1)), options.cutoff)
     flips = list(so_far)
     while True:
@@ -214,7 +214,18 @@ def best_flip(
     return None if score == -np.inf else (low, high)
 
 
-def _task(graph: Graph, options: Metattack, stream: Stream) -> Task:
+def surrogate_loss(graph: Graph, adjacency: sp.csr_array, options: Metattack) -> float:
+    """Return the loss that the attack raises, of the surrogate trained on other edges."""
+    stream = Stream(options.seed).at("metattack")
+    task, operator = surrogate_task(graph, options, stream), _operator(adjacency)
+    start = _start(task, options, stream.at("loss"))
+    rates = (options.steps, options.learning_rate, options.momentum)
+    logits = logits_of(operator, task.features, trained(operator, task, start, *rates))
+    of_nodes = -(task.targets * logits.log_softmax(dim=1)).sum(dim=1)
+    return float((task.node_weights * of_nodes).sum())
+
+
+def surrogate_task(graph: Graph, options: Metattack, stream: Stream) -> Task:
     """Return what the surrogate learns, with its own predictions for labels that are unknown."""
     assert graph.split is not None
     nodes, train = graph.num_nodes, torch.from_numpy(graph.split.train.copy())

@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,15 +36,17 @@ from dropnode.analysis.attacks.flips import (
     check_attackable,
     fingerprint,
 )
-from dropnode.analysis.attacks.surrogate import Weights, initial_weights, unrolled
+from dropnode.analysis.attacks.surrogate import Weights, initial_weights, transposed, unrolled
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
-from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.table import make_method
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import Config, choice, count, positive
 from dropnode.training import train
+
+if TYPE_CHECKING:  # It imports the library, which takes seconds that few runs need to spend.
+    from dropnode.methods.baselines.gcn import GCN
 
 REVISION = 1
 """Raised when a change of code changes the flips of the same graph, options and seed."""
@@ -170,9 +172,9 @@ class _Surrogate(nn.Module):
         # The library asks for gradients once per epoch, and beyond that for values.
         if torch.is_grad_enabled():
             self.tell()
-        return F.log_softmax(self.logits(x, _Operator(edges, weights, len(x))), dim=1)
+        return F.log_softmax(self.logits(x, Operator(edges, weights, len(x))), dim=1)
 
-    def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
+    def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
         """Return logits of all nodes on a graph."""
         raise NotImplementedError
 
@@ -188,7 +190,7 @@ class _Fixed(_Surrogate):
         # The weights are constants, and so are the features times them.
         self.inputs = (gcn.tensors.features @ first.lin.weight.detach().T).contiguous()
 
-    def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
+    def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
         hidden = torch.relu(operator @ x + self.biases[0])
         return operator @ (hidden @ self.second) + self.biases[1]
 
@@ -212,18 +214,24 @@ class _Retrained(_Surrogate):
         self.inputs = torch.zeros(graph.num_nodes, len(train))
         self.inputs[train, torch.arange(len(train))] = 1.0
 
-    def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
-        transposed = (
-            self.features.transpose if isinstance(self.features, SparseMatrix) else self.features.T
-        )
-        inputs = (transposed @ (operator @ (operator @ x))).T
+    def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
+        inputs = (transposed(self.features) @ (operator @ (operator @ x))).T
         weights = unrolled(inputs, self.targets, self.start, steps=100, rate=0.1, momentum=0.9)
         hidden = self.features @ weights.first
         return (operator @ (operator @ hidden)) @ weights.second
 
 
-class _Operator:
-    """Â of weighted edges, as a function of their weights."""
+class Operator:
+    """Â of weighted edges, as a function of their weights.
+
+    Parameters
+    ----------
+    edges : tensor of int (2, E)
+        Both directions of every edge.
+    weights : tensor (E,)
+        The same in both directions.
+    nodes : int
+    """
 
     def __init__(self, edges: torch.Tensor, weights: torch.Tensor, nodes: int) -> None:
         self.edges, self.weights, self.nodes = edges, weights, nodes
@@ -254,16 +262,15 @@ class _Gather(torch.autograd.Function):
         edges, x = ctx.saved_tensors
         by_weights = [
             (gradient[target] * x[source]).sum(dim=1)
-            for target, source in (part for part in edges.split(GATHERED, dim=1))
+            for target, source in edges.split(GATHERED, dim=1)
         ]
         return None, torch.cat(by_weights), ctx.matrix @ gradient, None
 
 
 def _trained_gcn(graph: Graph, seed: int) -> GCN:
     method = make_method("gcn", None).method
-    assert isinstance(method, GCN)
     train(method, graph, seed=seed)
-    return method
+    return cast("GCN", method)
 
 
 def _difference(clean: sp.csr_array, edges: np.ndarray) -> list[Flip]:

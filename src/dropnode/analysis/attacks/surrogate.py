@@ -173,7 +173,7 @@ def exact_gradient(
     smoothed = operator @ (operator @ hidden)
     gradient = task.attack_gradient(smoothed @ last.second)
     one_hop = operator @ gradient
-    by_first = _transposed(task.features) @ ((operator @ one_hop) @ last.second.T)
+    by_first = transposed(task.features) @ ((operator @ one_hop) @ last.second.T)
     by_second = smoothed.T @ gradient
 
     # Backwards: by the last weights, by K, and from there by Â. The logits of all nodes depend on
@@ -362,5 +362,6 @@ def _inputs(operator: SparseMatrix, task: Task) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(inputs.T))
 
 
-def _transposed(features: Features) -> Features:
+def transposed(features: Features) -> Features:
+    """Return Xᵀ."""
     return features.transpose if isinstance(features, SparseMatrix) else features.T
