@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dropnode.analysis.attacks.constraints import CUTOFF, Degrees, DegreeTest
+from dropnode.analysis.attacks.factors import Factors
 from dropnode.analysis.attacks.metattack import best_flip
-from dropnode.analysis.attacks.surrogate import Factors
 
 
 def likelihood(degrees: list[int]) -> float:

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from dropnode.analysis.attacks.constraints import CUTOFF, Degrees, DegreeTest
+from dropnode.analysis.attacks.factors import Factors, by_edges
 from dropnode.analysis.attacks.flips import (
     Flip,
     Watch,
@@ -33,11 +34,9 @@ from dropnode.analysis.attacks.flips import (
     flipped,
 )
 from dropnode.analysis.attacks.surrogate import (
-    Factors,
     Task,
     Weights,
     approximate_gradient,
-    by_edges,
     exact_gradient,
     initial_weights,
     logits_of,
@@ -52,7 +51,7 @@ from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import KINDS, FeatureScaling
 from dropnode.settings import Config, choice, count, flag, positive, share
 
-REVISION = 1
+REVISION = 2
 """Raised when a change of code changes the flips of the same graph, options and seed."""
 
 TRAIN_SHARE = {"self": 0.0, "train": 1.0, "both": 0.5}
