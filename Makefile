@@ -5,15 +5,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test test-all lint figures clean
+.PHONY: help demo test test-all lint docs figures clean
 
 help:
 	@echo "make demo     train GRAND on the embedded dataset and show what comes out"
 	@echo "make test     the fast test suite"
 	@echo "make test-all every test, those that take minutes too"
 	@echo "make lint     ruff and mypy"
+	@echo "make docs     build the documentation into docs/_build/html"
 	@echo "make figures  measure the accuracies in the README anew (hours; resumes)"
-	@echo "make clean    remove the environment and the demo's output"
+	@echo "make clean    remove the environment, the demo's output and the built documentation"
 
 demo: $(VENV)/installed
 	@rm -rf runs/demo
@@ -31,12 +32,17 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A warning is an error: a broken link or a name that does not exist should not go unnoticed.
+docs: $(VENV)/installed-docs
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 figures: $(VENV)/installed
 	$(BIN)/dropnode reproduce presets --out results/presets
 	$(BIN)/python studies/digits.py
 
 clean:
-	rm -rf $(VENV) runs/demo
+	rm -rf $(VENV) runs/demo docs/_build
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV); the first time takes some minutes ..."
@@ -47,4 +53,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 $(VENV)/installed-dev: $(VENV)/installed
 	@echo "Adding what the tests need ..."
 	@$(PIP) --editable ".[dev]"
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	@echo "Adding what the documentation needs ..."
+	@$(PIP) --editable ".[docs]"
 	@touch $@

@@ -302,7 +302,9 @@ def test_a_class_with_one_label_cannot_validate_and_says_so(
     names = np.where(few < 0, None, np.array(["ant", "bee", "cat"])[y]).astype(object)
     names[np.flatnonzero(names == "bee")[1:]] = None
 
-    with pytest.warns(UserWarning, match=r"class 'bee' has one label.* for 20 epochs") as caught:
+    with pytest.warns(
+        UserWarning, match=r"class 'bee' has only one label.* for 20 epochs"
+    ) as caught:
         model = quick(validation_fraction=0.5).fit(X, names)
 
     assert caught[0].filename == __file__
@@ -413,7 +415,7 @@ def test_without_test_nodes_the_training_nodes_do_not_count(community: Graph) ->
     right = model.predict(elsewhere) == np.array(community.class_names)[community.labels]
     assert model.score(elsewhere) == right.mean()
 
-    with pytest.raises(GraphError, match="no labelled node to score on"):
+    with pytest.raises(GraphError, match="no labelled nodes to score on"):
         model.score(model.graph_)
 
 
@@ -576,7 +578,7 @@ def test_faults_say_what_to_do(
 ) -> None:
     X, _, few = blobs
     faults: list[tuple[str, Any]] = [
-        ("requires y to be passed.*-1 where unknown", lambda: quick().fit(X)),
+        ("requires y to be passed.*-1 if unknown", lambda: quick().fit(X)),
         ("no node has a label", lambda: quick().fit(X, np.full(90, -1))),
         ("at least two classes", lambda: quick().fit(X, np.where(few == 0, 0, -1))),
         ("89 labels for 90 nodes", lambda: quick().fit(X, few[1:])),
@@ -589,7 +591,10 @@ def test_faults_say_what_to_do(
         (r"call fit\(graph\) with nothing else", lambda: quick().fit(community, few)),
         ("1 features, but .* expecting 2 features", lambda: fitted.predict(X[:, :1])),
         ("9 features per node, but .* trained with 2", lambda: fitted.predict(community)),
-        ("graph= joins the rows of features", lambda: fitted.predict(graph=np.eye(3))),
+        (
+            "graph= connects rows of features, but X has none",
+            lambda: fitted.predict(graph=np.eye(3)),
+        ),
         (r"shape \(3, 3\) for 90 rows of features", lambda: fitted.predict(X, graph=np.eye(3))),
         ("k is 0", lambda: quick(n_neighbors=0).fit(X, few)),
         ("fraction 2", lambda: quick(validation_fraction=2).fit(X, few)),

@@ -219,7 +219,7 @@ def test_a_flipped_bit_is_found(saved: Path, name: str) -> None:
     data[-1] ^= 1
     (saved / name).write_bytes(data)
 
-    with pytest.raises(ModelError, match=f"{name} is not the file that model.json"):
+    with pytest.raises(ModelError, match=f"{name} does not have the hash that model.json"):
         load_model(saved)
 
 

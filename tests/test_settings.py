@@ -167,9 +167,9 @@ def test_keys_can_be_checked_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: 1\nb: 2\na: 3\n", "'a' is given twice"),
-        ("a: {x: 1, x: 2}\n", "'x' is given twice"),
-        ("a: [1\n", "not YAML"),
+        ("a: 1\nb: 2\na: 3\n", "the key 'a' occurs twice"),
+        ("a: {x: 1, x: 2}\n", "the key 'x' occurs twice"),
+        ("a: [1\n", "not valid YAML"),
     ],
 )
 def test_yaml_that_is_wrong_is_an_error(text: str, told: str) -> None:
@@ -180,10 +180,10 @@ def test_yaml_that_is_wrong_is_an_error(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b'{"a": 1, "b": {"x": 1, "x": 2}}', "'x' is given twice"),
-        (b'{"a": NaN}', "NaN is no number of JSON"),
-        (b'{"a": 1', "is not JSON"),
-        (b'{"a": "\xff"}', "is not JSON"),
+        (b'{"a": 1, "b": {"x": 1, "x": 2}}', "the key 'x' occurs twice"),
+        (b'{"a": NaN}', "NaN is not a number in JSON"),
+        (b'{"a": 1', "is not valid JSON"),
+        (b'{"a": "\xff"}', "is not valid JSON"),
     ],
 )
 def test_json_that_is_wrong_is_an_error(tmp_path: Path, text: bytes, told: str) -> None:

@@ -1,7 +1,7 @@
 """The errors that a caller can cause, under one base class, and the warnings.
 
-The message of each says what was received, what was expected, and what to do. Any other exception
-is a bug of ours and keeps its traceback. The command line ends with an error's ``exit_code``.
+Every message says what was received, what was expected, and what to do. Any other exception is a
+bug of ours and keeps its traceback. The command line exits with an error's ``exit_code``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ConfigError(DropnodeError, ValueError):
 
 
 class WorkError(DropnodeError, RuntimeError):
-    """Base class of failures of the work itself, although the call was right."""
+    """Base class of failures of the work itself, although the call was correct."""
 
     exit_code = 1
 
@@ -49,4 +49,4 @@ class StoreError(WorkError):
 
 
 class GraphWarning(UserWarning):
-    """Something in the input was repaired; the graph's ``notes`` hold the same sentence."""
+    """Something in the input was repaired; the graph's ``notes`` have the same sentence."""

@@ -33,8 +33,8 @@ from dropnode.training import Outcome, train
 from dropnode.training.progress import ProgressBar
 
 UNVALIDATED_EPOCHS = 200
-"""How many epochs to train if nothing validates. Agreement between views keeps a long training from
-overfitting, so any number that is large enough for convergence will do."""
+"""How many epochs to train if nothing validates. Consistency of the views prevents overfitting in a
+long training, so any number that is large enough for convergence will do."""
 
 
 def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:
@@ -55,7 +55,7 @@ def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:
 class GrandClassifier(ClassifierMixin, BaseEstimator):
     """Classify the nodes of a graph, or the rows of a table, from a few labels.
 
-    With a table and no graph, every row is joined to its nearest rows, so that unlabelled rows
+    With a table and no graph, every row is connected to its nearest rows, so that unlabelled rows
     help to classify: a drop-in for :class:`sklearn.semi_supervised.LabelSpreading`.
 
     Parameters
@@ -67,21 +67,22 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         ``"grand"``, one of its variants such as ``"grand-gcn"``, or a baseline such as ``"gcn"``;
         see :data:`dropnode.methods.table.METHODS`.
     n_neighbors : int
-        How many rows a row is joined to where no graph is given. Distances are Euclidean, between
-        the features as they are: put a :class:`~sklearn.preprocessing.StandardScaler` in front if
-        their units differ.
+        How many rows each row is connected to if no graph is given. Distances are Euclidean, on
+        unscaled features: put a :class:`~sklearn.preprocessing.StandardScaler` in front if their
+        units differ.
     validation_fraction : float or None
-        The share of the labels of each class to hold out at first. They decide how many epochs to
-        train; then the model is trained that long on every label, since few labels are too few to
-        spare any. If it is None, or a class has a single label, nothing validates: every label
-        trains, for 200 epochs or ``max_epochs``. A graph that has a split is trained and validated
-        by that split, once.
+        The fraction of the labels of each class that a first training holds out, to find the number
+        of epochs. Then the model is trained again, for that many epochs, on all labels, because few
+        labels are too few to spare any. If it is None, or a class has a single label, there is no
+        validation: all labels are used for training, for 200 epochs or ``max_epochs``. A graph that
+        has a split is trained and validated once, with that split.
     class_weight : dict or "balanced", optional
-        The weight of each class in the loss: by class, or in inverse proportion to its labels.
+        The weight of each class in the loss: by class, or inversely proportional to its number of
+        labels.
     random_state : int, RandomState or None
-        The seed of the run. None draws one, which is then in ``seed_``.
+        The seed of the run. With None, one is drawn and stored in ``seed_``.
     device : str
-        Where to compute, as torch names it.
+        The device to compute on, as torch names it.
     verbose : bool
         Whether to show the progress of training on stderr.
     options : dict, optional
@@ -95,9 +96,9 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : ndarray
-        The classes, of the type they had in ``y``; of a Graph, its class names.
+        The classes, of the same type as in ``y``; for a Graph, its class names.
     n_features_in_, feature_names_in_
-        The number of features; and their names, if the table had a header.
+        The number of features, and their names if the table had a header.
     graph_ : Graph
         The training graph, with the split that was used.
     validated_ : bool
@@ -106,7 +107,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         The trained method, its configuration, the name of the preset, the seed.
     history_, validation_history_ : list of dict
         Losses and accuracies of every epoch: of the training whose weights were kept, and of the
-        training that was validated. The latter is empty, the same, or the first of two.
+        training that was validated. The second is empty without validation, and the same as the
+        first if there was only one training.
     best_epoch_, n_iter_ : int
         The epoch whose weights were kept, and the number of epochs run.
 
@@ -159,17 +161,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             raise TypeError(f"GrandClassifier has no parameter {name!r}{known}")
 
     def fit(self, X: Any, y: Any = None, graph: Any = None) -> GrandClassifier:
-        """Learn from a graph, or from a table.
+        """Train on a graph, or on a table.
 
         Parameters
         ----------
         X : Graph, or array, data frame or sparse matrix of shape (nodes, features)
-            A Graph holds its labels and edges, and perhaps a split. Features are those of all
-            nodes, including the nodes to be classified.
+            A Graph has its own labels and edges, and perhaps a split. Features are those of all
+            nodes, including the nodes to classify.
         y : sequence, optional
-            One label per row of features; -1, None or NaN where it is unknown.
+            One label per row of features; -1, None or NaN if it is unknown.
         graph : sparse or dense matrix of shape (nodes, nodes), optional
-            Edge weights between the rows of features; by default, nearest neighbours are joined.
+            Edge weights between the rows of features; by default, nearest neighbours are connected.
             (For a list of edges, build a Graph with :meth:`Graph.from_edges`.)
         """
         nodes, classes = self._training_graph(X, y, graph)
@@ -203,10 +205,10 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : Graph, features, or None
-            None means the training nodes. A Graph, or features with ``graph``, is classified by
-            its own edges; its features must have the meaning of those that were trained on.
-            Features alone are linked, each row by itself, to their nearest training rows, so that
-            the answer for a row does not depend on the other rows of the call.
+            None for the training nodes. A Graph, or features with ``graph``, is classified with
+            its own edges; its features must mean the same as those of the training graph. With
+            features alone, each row is connected to its nearest training rows, so that its
+            prediction does not depend on the other rows of the call.
         graph : sparse or dense matrix of shape (rows, rows), optional
             Edge weights between the rows of ``X``.
 
@@ -217,16 +219,16 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(softmax(self._logits(X, graph), axis=1))
 
     def score(self, X: Any, y: Any = None, graph: Any = None) -> float:
-        """Return the accuracy on the nodes whose label is known.
+        """Return the accuracy on nodes with a known label.
 
-        Of a Graph, these are the test nodes of its split; if it has none, all labelled nodes,
-        without those that trained or validated if it is the training graph. Of features, the
-        rows whose ``y`` is known.
+        For a Graph, these are the test nodes of its split. Without test nodes, they are all
+        labelled nodes, except the training and validation nodes if it is the training graph. For
+        features, they are the rows with a known ``y``.
         """
         codes = self._logits(X, graph).argmax(axis=1)
         if isinstance(X, Graph):
             rows = self._scored(X)
-            # Another graph may number the same classes differently: their names are compared.
+            # Another graph may number the same classes differently, so names are compared.
             actual, labels = np.array(X.class_names), X.labels
             predicted = np.array(self.graph_.class_names)[codes]
         else:
@@ -261,7 +263,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> GrandClassifier:
-        """Load what :meth:`save` or ``dropnode train`` saved; predictions are bit-identical."""
+        """Load a model of :meth:`save` or ``dropnode train``; predictions are bit-identical."""
         saved = load_model(folder, device)
         parameters = saved.extra.get("parameters", _parameters(saved.method))
         model = cls(**parameters | {"device": device})
@@ -288,8 +290,9 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, Graph):
             if y is not None or graph is not None:
                 raise ValueError(
-                    "a Graph holds its own labels and edges; call fit(graph) with nothing else, "
-                    "and give labels where the Graph is built"
+                    "fit received y or graph= in addition to a Graph, which has its own labels and "
+                    "edges; call fit(graph) with nothing else, and give labels when you build the "
+                    "Graph"
                 )
             validate_data(self, X.features, skip_check_array=True)
             self._index = None
@@ -302,7 +305,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         return _graph(features, adjacency, (codes, names)), classes
 
     def _features(self, X: Any, **options: Any) -> Matrix:
-        """Return the features of a table, checked as scikit-learn does, in memory of our own."""
+        """Return a copy of the features of a table, checked as in scikit-learn."""
         with np.errstate(over="ignore"):  # A number too large for float32 is reported as such.
             features = validate_data(
                 self, X, accept_sparse="csr", dtype=np.float32, order="C", copy=True, **options
@@ -325,7 +328,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         return method, outcome
 
     def _split(self, graph: Graph, seed: int) -> Split:
-        """Divide the labels of a graph that has no split."""
+        """Return a split of the labels of a graph without one."""
         counts = np.bincount(graph.labels[graph.labels != UNKNOWN], minlength=graph.num_classes)
         if self.validation_fraction is None:
             return every_label_split(graph.labels)
@@ -333,15 +336,15 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             lone = graph.class_names[int(np.argmax(counts == 1))]
             epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
             warnings.warn(
-                f"class {lone!r} has one label, which is too few to train and validate: every "
-                f"label trains, for {epochs} epochs; label another node of the class, or set "
-                "validation_fraction=None",
+                f"class {lone!r} has only one label, so none can be held out for validation: "
+                f"training uses all labels, for {epochs} epochs; label another node of the class, "
+                "or set validation_fraction=None",
                 stacklevel=3,
             )
             return every_label_split(graph.labels)
         kept, held = stratified_holdout(graph.labels, self.validation_fraction, seed)
-        nobody = np.array([], dtype=np.int64)
-        return Split(kept, held, nobody, f"{self.validation_fraction:g} of the labels validate")
+        empty = np.array([], dtype=np.int64)
+        return Split(kept, held, empty, f"{self.validation_fraction:g} of the labels validate")
 
     def _configuration(self, graph: Graph, validated: bool) -> tuple[str, Config]:
         name, config = configuration(self.method, graph.catalogue_name, self.preset)
@@ -360,7 +363,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "method_")
         if X is None or isinstance(X, Graph):
             if graph is not None:
-                raise ValueError("graph= joins the rows of features; give features with it")
+                raise ValueError("graph= connects rows of features, but X has none; give both")
             logits = self.method_.logits(X)
         else:
             features = self._features(X, reset=False)
@@ -368,7 +371,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                 logits = self._new_logits(features)
             else:
                 logits = self.method_.logits(_graph(features, graph, None))
-        # In double precision, so that probabilities add up to one closely.
+        # In double precision, so that probabilities sum to one more exactly.
         return logits.cpu().numpy().astype(np.float64)
 
     def _new_logits(self, features: Matrix) -> Any:
@@ -394,8 +397,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         nodes = nodes[graph.labels[nodes] != UNKNOWN]
         if len(nodes) == 0:
             raise GraphError(
-                f"{graph.name!r} has no labelled node to score on, except training nodes; label "
-                "more nodes, or give the graph a split with labelled test nodes"
+                f"{graph.name!r} has no labelled nodes to score on, except those used for "
+                "training; label more nodes, or give the graph a split with labelled test nodes"
             )
         return nodes
 
@@ -413,7 +416,7 @@ def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     if y is None:
         raise ValueError(
             "GrandClassifier requires y to be passed, but the target y is None; give one label per "
-            "row of X, -1 where unknown, or a Graph that holds its labels"
+            "row of X, -1 if unknown, or a Graph with labels"
         )
     if getattr(y, "shape", ())[1:] == (1,):
         y = column_or_1d(y, warn=True)

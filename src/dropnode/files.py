@@ -1,7 +1,7 @@
-"""Files: written whole or not at all; locks of folders; the user's cache.
+"""Files: atomic writing, locks of folders, and the user's cache.
 
-A reader never meets a half-written file, however the writer ends: everything is written beside the
-target under a name of its own, flushed to the disk, and moved into place in one step.
+A reader never sees a partly written file, however the writer ends: everything is written to a
+temporary file in the same folder, flushed to the disk, and moved into place in one step.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def atomic_write(
 @overload
 def atomic_write(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[IO[str]]: ...
 def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Any:
-    """Open ``path`` for writing; it appears, complete, when the ``with`` block succeeds.
+    """Open ``path`` for writing; the complete file appears when the ``with`` block succeeds.
 
-    If the block raises, ``path`` is left as it was. Missing parent folders are made.
+    If the block raises, ``path`` is unchanged. Missing parent folders are created.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Any:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write ``data`` to ``path``, whole or not at all."""
+    """Write ``data`` to ``path`` atomically."""
     with atomic_write(path) as file:
         file.write(data)
 
@@ -66,7 +66,7 @@ def write_json(path: str | Path, value: Any) -> None:
 @contextmanager
 def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile: its files are private to the user, and a finished file should follow the umask.
+    # Not tempfile, whose files are private to the user; a finished file should follow the umask.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
@@ -87,15 +87,15 @@ def remove_leftovers(folder: Path) -> None:
 
 
 class FolderLock:
-    """A lock of a folder, held by one process at a time; a second one gets a :class:`ConfigError`.
+    """A lock on a folder for one process at a time; others get a :class:`ConfigError`.
 
-    The lock is that of an SQLite file. The operating system releases it however its holder ends,
-    on every system that SQLite runs on.
+    It is the lock of an SQLite file, which the operating system releases however the process ends,
+    on every system that SQLite supports.
 
     Parameters
     ----------
     folder : Path
-        Made if it does not exist.
+        Created if it does not exist.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class FolderLock:
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder)):
     ...     FolderLock(Path(folder))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    dropnode.errors.ConfigError: another process writes into ...
+    dropnode.errors.ConfigError: another process is writing to ...
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,7 +120,7 @@ class FolderLock:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                 raise _unusable(path, error) from error
             raise ConfigError(
-                f"another process writes into {folder}; wait for it to end, or choose another "
+                f"another process is writing to {folder}; wait for it to end, or choose another "
                 "folder with --out"
             ) from error
 
@@ -132,11 +132,9 @@ class FolderLock:
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> WorkError:
-    return WorkError(
-        f"{path} cannot be used ({error}); choose a folder that can be written with --out"
-    )
+    return WorkError(f"{path} cannot be used ({error}); choose a writable folder with --out")
 
 
 def user_cache() -> Path:
-    """Return the folder ``dropnode`` in the user's cache, where the platform keeps caches."""
+    """Return the folder ``dropnode`` in the platform's folder for caches of the user."""
     return platformdirs.user_cache_path("dropnode", appauthor=False)

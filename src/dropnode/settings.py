@@ -1,9 +1,9 @@
-"""``Config``, the base class of every configuration, and the one strict reader of records.
+"""``Config``, the base class of every configuration, and the strict reader of records.
 
-Unknown keys, missing keys, wrong types and values out of range are errors, in YAML, in JSON, in
-``--set`` and in Python alike, and so is a key that a file gives twice. A setting that is silently
-ignored would lead to a wrong result. A configuration is a frozen dataclass whose fields say what
-they accept::
+Unknown keys, missing keys, wrong types and values out of range are errors, whether they come from
+YAML, JSON, ``--set`` or Python, and so is a key that occurs twice in a file. A setting that is
+silently ignored would lead to a wrong result. A configuration is a frozen dataclass whose fields
+define what they accept::
 
     @dataclass(frozen=True)
     class Settings(Config):
@@ -11,7 +11,7 @@ they accept::
         dropout: float = rate()
         stopping: str = choice("loss", "accuracy")
 
-Any other dataclass is read by :func:`read_record`. An error names the place of the value, such as
+:func:`read_record` reads any other dataclass. An error names the place of the value, such as
 ``cora.expected.nodes``. Fields may have the types ``bool``, ``int``, ``float``, ``str``, ``Any``,
 literals, dataclasses, tuples, lists and mappings of these, and unions, such as ``int | None``.
 """
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Config:
-    """Base class of configurations; every value is checked when one is made."""
+    """Base class of configurations; every value is checked on creation."""
 
     def __post_init__(self) -> None:
         kinds = _types(type(self))
@@ -54,13 +54,13 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the configuration as plain values that JSON can hold."""
+        """Return the configuration as plain values for JSON."""
         return {name: _plain(getattr(self, name)) for name in self.names()}
 
     def identity(self) -> dict[str, Any]:
-        """Return the keys that are not at their default.
+        """Return the keys that differ from their default.
 
-        They tell two configurations apart, also after keys with a default have been added.
+        They identify a configuration, also after keys with a default have been added.
         """
         return {
             field.name: _plain(getattr(self, field.name))
@@ -70,7 +70,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a configuration from a mapping that has every key without a default."""
+        """Return a configuration from a mapping that has every key without a default."""
         cls._check_keys(values)
         missing = [name for name in _required(cls) if name not in values]
         if missing:
@@ -132,21 +132,21 @@ def temperature(default: Any = dataclasses.MISSING) -> Any:
 
 
 def read_record(kind: type[T], values: Any, where: str) -> T:
-    """Make a dataclass from a mapping of its keys to values.
+    """Return a dataclass from a mapping of its keys to values.
 
     Parameters
     ----------
     kind : type
         A dataclass. A list of it may be empty only if that is the field's default.
     values : mapping
-        As YAML or JSON has it: lists for tuples, mappings for dataclasses.
+        As read from YAML or JSON: lists for tuples, mappings for dataclasses.
     where : str
-        What the record is called in errors.
+        The name of the record in errors.
 
     Raises
     ------
     ConfigError
-        If a key is unknown or missing, or a value is not of its type or range.
+        If a key is unknown or missing, or a value has a wrong type or is out of range.
 
     Examples
     --------
@@ -196,11 +196,11 @@ def read_value(kind: Any, value: Any, where: str, field: Any = None) -> Any:
     kind : type
         Any type that a field may have.
     value : object
-        As YAML, JSON or Python has it.
+        As read from YAML or JSON, or given in Python.
     where : str
-        What the value is called in errors.
+        The name of the value in errors.
     field : field, optional
-        What else holds of the value, such as ``count()`` or ``choice("a", "b")``.
+        Further conditions on the value, such as ``count()`` or ``choice("a", "b")``.
 
     Examples
     --------
@@ -227,15 +227,15 @@ def read_value(kind: Any, value: Any, where: str, field: Any = None) -> Any:
 
 
 def read_yaml(text: str) -> Any:
-    """Return the content of a YAML text; a key that is given twice is an error."""
+    """Return the content of a YAML text; a key that occurs twice is an error."""
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"not YAML ({' '.join(str(error).split())})") from error
+        raise ConfigError(f"not valid YAML ({' '.join(str(error).split())})") from error
 
 
 def read_json(path: str | Path) -> Any:
-    """Return the content of a JSON file; keys given twice, NaN and infinity are errors."""
+    """Return the content of a JSON file; keys that occur twice, NaN and infinity are errors."""
     try:
         return json.loads(
             Path(path).read_text(encoding="utf-8"),
@@ -243,15 +243,17 @@ def read_json(path: str | Path) -> Any:
             parse_constant=_no_number,
         )
     except ValueError as error:
-        raise ConfigError(f"{path} is not JSON ({error}); restore the file or remove it") from error
+        raise ConfigError(
+            f"{path} is not valid JSON ({error}); restore the file or remove it"
+        ) from error
 
 
 def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
     """Return the keys and values of ``--set`` options.
 
-    A value is true or false, a number, whole numbers with commas between, or else a word. Its type
-    is checked later, by the configuration that has the key. As usual on a command line, the last
-    value of a key counts, so that a script can be called with other settings than its own.
+    A value is true or false, a number, whole numbers separated by commas, or otherwise text. Its
+    type is checked later, by the configuration that has the key. As usual on a command line, the
+    last value of a key counts, so that the settings in a script can be overridden.
 
     Examples
     --------
@@ -281,7 +283,7 @@ def _within(low: float, high: float, described: str, default: Any) -> Any:
 
 
 def _types(kind: Any) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, whether or not its annotations are text."""
+    """Return the types of a dataclass's fields, also if its annotations are strings."""
     return _hints(kind)
 
 
@@ -313,7 +315,7 @@ def _plain(value: Any) -> Any:
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
-    """Return the value in a type; whether it is in range is not looked at."""
+    """Return the value in a type; its range is not checked."""
     if kind is Any:
         return value
     if dataclasses.is_dataclass(kind):
@@ -336,8 +338,8 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
             for key, each in value.items()
         }
     if kind in (int, float):
-        # Real covers NumPy's scalars, which a parameter search passes. It covers bool, too, which
-        # is no number here.
+        # Real includes NumPy's scalars, which a parameter search passes, and also bool, which is
+        # not accepted as a number.
         number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
         if number and kind is float:
             return float(value)
@@ -349,14 +351,14 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 
 
 def _convert_union(kind: Any, value: Any, where: str) -> Any:
-    """Return the value in the first type of a union that takes it."""
+    """Return the value in the first type of a union that accepts it."""
     arms = [arm for arm in typing.get_args(kind) if arm is not type(None)]
     if value is None and len(arms) < len(typing.get_args(kind)):
         return None
     if len(arms) == 1:
         return _convert(arms[0], value, where)
     for arm in arms:
-        # The keys of a record deserve an error of their own.
+        # An error in a record is more helpful than one about the union.
         if dataclasses.is_dataclass(arm) and isinstance(value, Mapping):
             return _convert(arm, value, where)
         try:
@@ -373,11 +375,11 @@ _WORDS = {
     bool: ("true or false", "true or false"),
     type(None): ("nothing", "nothing"),
 }
-"""What the simple types are called in errors: one of them, and several."""
+"""The names of the simple types in errors, singular and plural."""
 
 
 def _described(kind: Any) -> str:
-    """Return what a type is called in errors."""
+    """Return the description of a type in errors."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         return f"the keys {', '.join(field.name for field in dataclasses.fields(kind))}"
@@ -399,7 +401,7 @@ def _described(kind: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which YAML would drop one."""
+    """Raises an error if a key occurs twice, of which YAML would drop one."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -407,27 +409,27 @@ class _Loader(yaml.SafeLoader):
         for place, key in enumerate(keys):
             if key in keys[:place]:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is given twice", node.start_mark
+                    None, None, f"the key {key!r} occurs twice", node.start_mark
                 )
         return super().construct_mapping(node, deep)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the keys and values of a JSON object, of which Python would keep the last."""
+    """Return a JSON object; a key that occurs twice is an error, where Python keeps the last."""
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice!r} is given twice")
+        raise ValueError(f"the key {twice!r} occurs twice")
     return values
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _parsed(text: str) -> Any:
-    """Return a value of ``--set``: true or false, a number, several whole numbers, or a word."""
+    """Return a value of ``--set``: true or false, a number, several whole numbers, or text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     parts = text.split(",")

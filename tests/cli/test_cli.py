@@ -265,10 +265,10 @@ def test_resume_refuses_another_run_and_repeats_a_finished_one(
     assert (code, "--resume" in one_line(errors)) == (2, True)
     code, _, errors = dropnode("train", *out, *QUICK, "--seed", "1", "--resume", capsys=capsys)
     assert code == 2
-    assert "seed (0 there, 1 asked for)" in one_line(errors)
+    assert "seed (0 there, 1 requested)" in one_line(errors)
     code, _, errors = dropnode("train", *out, *QUICK, "--set", "order=3", "--resume", capsys=capsys)
     assert code == 2
-    assert "order (2 there, 3 asked for)" in one_line(errors)
+    assert "order (2 there, 3 requested)" in one_line(errors)
     stamp = (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns
     code, printed, _ = dropnode("train", *out, *QUICK, "--resume", "--json", capsys=capsys)
     assert code == 0
@@ -325,7 +325,7 @@ def test_ctrl_c_ends_all_seeds_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert time.monotonic() - pressed < 10
     assert process.returncode == 1
     assert one_line(errors) == (
-        "Interrupted: 0 of 3 seeds are done. The same command with --resume goes on."
+        "Interrupted: 0 of 3 seeds are done. Run the same command with --resume to continue."
     )
     summary = json.loads(one_line(printed))
     assert (summary["n"], summary["mean"], summary["runs"]) == (0, None, [])

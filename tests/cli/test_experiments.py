@@ -294,7 +294,7 @@ RUN = "reproduce {spec} --out {new}"
 MISUSES = [
     ("reproduce tabel1-grand --out {new}", "did you mean 'table1-grand'?"),
     ("reproduce missing.yaml --out {new}", "missing.yaml"),
-    ("reproduce {broken} --out {new}", "not YAML"),
+    ("reproduce {broken} --out {new}", "not valid YAML"),
     ("reproduce {spec}", "--out"),
     (f"{RUN} --datasets smb", "did you mean 'sbm'?"),
     (f"{RUN} --datasets cora", "cora"),
@@ -316,7 +316,7 @@ MISUSES = [
     ("trials {kept} export {new}/x.txt", ".csv, .json, .parquet"),
     ("trials {kept} import {text}", "text.csv"),
     ("trials {kept} import {empty}/x.csv", "x.csv"),
-    ("trials {kept} import {text} --dataset sbm", "filters"),
+    ("trials {kept} import {text} --dataset sbm", "leave out --dataset"),
     ("trials {kept} --dataset smb", "did you mean 'sbm'?"),
     ("trials {kept} --method gradn", "did you mean 'grand'?"),
     ("trials {kept} --status finished", "failed"),
@@ -351,7 +351,7 @@ def test_a_second_driver_of_a_folder_is_refused(kept: Kept, copy: Path, command:
     with FolderLock(copy):
         called = grand(*arguments)
         assert (called.code, called.printed) == (2, "")
-        assert f"another process writes into {copy}" in called.line
+        assert f"another process is writing to {copy}" in called.line
         # Looking is no driving.
         assert grand("trials", copy).code == 0
     assert grand("trials", copy, "import", kept.out / "trials.csv.gz").code == 0
@@ -406,7 +406,10 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, quick: 
     assert done >= 2
     *ended, note = errors.splitlines()
     assert all(line.startswith("[") for line in ended), errors
-    assert note == f"Interrupted: {100 - done} trials are missing. The same command goes on."
+    assert (
+        note
+        == f"Interrupted: {100 - done} trials are missing. Run the same command again to continue."
+    )
     assert json.loads((out / "results.json").read_text())["rows"] == results["rows"]
     assert (out / "report.html").exists()
     assert results["command"] == f"dropnode {shlex.join(command)}"

@@ -293,11 +293,11 @@ def test_more_than_the_memory_of_the_machine_is_refused(
         ({"labels": None}, "holds no labels"),
         ({"labels": np.array(3)}, "holds no labels"),
         ({"labels": np.arange(5)}, "5 labels for 6 nodes"),
-        ({"class_names": np.array(["a"])}, "label 1 stands for none of the 1 class_names"),
+        ({"class_names": np.array(["a"])}, "label 1 is the code of none of the 1 class_names"),
         ({"ids": np.array("[1, 2")}, "unreadable ids"),
         ({"ids": np.array(json.dumps({"a": 1}))}, "expected one value each"),
         ({"ids": np.array([1, 1, 2, 3, 4, 5])}, "ids must be unique"),
-        ({part: np.array([99]) for part in ("train", "val", "test")}, "stands more than once"),
+        ({part: np.array([99]) for part in ("train", "val", "test")}, "occurs more than once"),
         ({"train": np.array([99]), "val": np.array([1]), "test": np.array([2])}, "holds node 99"),
     ],
 )

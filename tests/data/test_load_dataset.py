@@ -189,7 +189,7 @@ def test_looking_at_the_catalogue_does_not_import_the_heavy_libraries() -> None:
         ("files", ["a.npz"], "pubmed.files = .*; expected keys and values"),
         ("expected", {"nodes": "many"}, "pubmed.expected.nodes = 'many'; expected a whole number"),
         ("split", {"train": 0, "val": 1}, "pubmed.split.train = 0; expected a whole number of at"),
-        ("class_sizes", [1, "x"], r"pubmed.class_sizes = \[1, 'x'\]; expected a list of whole"),
+        ("class_sizes", [1, "x"], r"pubmed.class_sizes\[1\] = 'x'; expected a whole number"),
     ],
 )
 def test_a_value_of_the_wrong_type_in_the_catalogue_is_an_error(

@@ -123,7 +123,7 @@ def test_an_item_that_takes_too_long_is_ended_alone(scratch: Path) -> None:
     asked = [0.9, 0.9, 0.9, 3600.0, 0.0]
     outcomes = list(run_local(operator.call, asked, 1, shared=time.sleep, timeout=2.5))
     assert [seconds for seconds, _ in outcomes] == asked
-    late = Failure("no result within 2.5 seconds; it was ended")
+    late = Failure("no result within 2.5 seconds, so it was stopped; allow more time")
     assert [outcome for _, outcome in outcomes] == [None, None, None, late, None]
 
 

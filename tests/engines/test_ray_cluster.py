@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,12 @@ def train(shared: tuple[Any, Path], item: int) -> dict[str, Any]:
     import torch
 
     from dropnode.experiments.run import Request, run
+    from dropnode.experiments.trials import Data
 
     torch.set_num_threads(1)
     request = Request("digits", seed=item, changes={"max_epochs": 5, "hidden": 16})
-    result = run(request, graph=graph)
+    data = Data({"digits": graph}, {("digits", 0): graph.split}, {"digits": graph.fingerprint()})
+    result = asdict(run(request, data=data))
     return {key: value for key, value in result.items() if not key.startswith("seconds")}
 
 
@@ -240,7 +243,9 @@ def outcomes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict
 def test_bad_items_fail_alone(outcomes: dict[str, Any]) -> None:
     """Whatever an item does to its process, the others have results, and every cause is told."""
     assert outcomes["raise"] == Failure("ValueError: this item is wrong")
-    assert outcomes["linger"] == Failure("no result within 4 seconds; it was ended")
+    assert outcomes["linger"] == Failure(
+        "no result within 4 seconds, so it was stopped; allow more time"
+    )
     assert "pickle" in outcomes["unpicklable"].error
     assert "died 2 times" in outcomes["kill"].error
     assert "\n" not in outcomes["kill"].error
@@ -345,7 +350,7 @@ def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) ->
             (shut, "Connection refused"),
             (quiet, "timed out"),
             (f"ray://{shut}", "Connection refused"),
-            ("nowhere", "an address is auto, host:port or ray://host:port"),
+            ("nowhere", "expected auto, host:port or ray://host:port"),
             ("nowhere.invalid:6379", "not known|resolution"),
         ]:
             asked = time.monotonic()

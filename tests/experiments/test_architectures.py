@@ -212,7 +212,7 @@ def test_an_architecture_that_diverges_earns_nothing(
     [
         ({"max_epochs": 3}, "another config"),
         ({"max_width": 32}, "another max_width"),
-        ({"seed": 1}, r"another seed \(0 there, 1 asked for\)"),
+        ({"seed": 1}, r"another seed \(0 there, 1 requested\)"),
         ({"controller": ControllerConfig(hidden=7)}, "another controller"),
         ({"strategy": random_search}, "another strategy"),
     ],
@@ -239,8 +239,8 @@ def test_a_folder_keeps_one_split(small: Graph, tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda text: "{" + text, "line 1 of .* cannot be read"),
-        (lambda text: "3\n" + text, "line 1 of .* is no child"),
-        (lambda text: text.replace('"epochs"', '"epoch"'), "line 1 of .* is no child"),
+        (lambda text: "3\n" + text, "line 1 of .* is not a child"),
+        (lambda text: text.replace('"epochs"', '"epoch"'), "line 1 of .* is not a child"),
         (lambda text: text.replace('"architecture": "', '"architecture": "x'), "other versions"),
     ],
 )

@@ -292,7 +292,9 @@ def test_a_column_that_has_to_be_there_is_missed(tmp_path: Path, kind: str, name
             del row[name]
 
     edit(path, drop)
-    assert_refused(path, "no id in it" if (kind, name) == ("csv", "id") else f"trial lacks {name}")
+    assert_refused(
+        path, "it has no column id" if (kind, name) == ("csv", "id") else f"trial lacks {name}"
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

@@ -99,7 +99,7 @@ def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, thread
     assert records(tmp_path) == before
     assert results.missing == 2
     assert [record.status for record in told] == ["failed", "failed"]
-    assert "its val_loss is" in told[0].error
+    assert "gave val_loss =" in told[0].error
     assert "new folder" in told[0].error
 
 

@@ -50,11 +50,8 @@ def test_a_reference_has_one_spelling(text: str, canonical: str) -> None:
 def test_the_text_of_a_reference_is_the_reference(rate: float, seed: int, source: str) -> None:
     reference = Reference.parse(f"{source}@random-edges:rate={rate!r},seed={seed}")
     assert Reference.parse(str(reference)) == reference
-    assert reference.steps[0].options.as_dict() == {
-        "rate": rate,
-        "seed": seed,
-        "definition": "clean",
-    }
+    options = reference.steps[0].options.as_dict()
+    assert options == {"rate": rate, "seed": seed, "definition": "clean"}
     assert reference.catalogue_name == (None if source.endswith("npz") else source)
 
 
@@ -82,9 +79,29 @@ def test_what_is_no_reference_is_refused_with_what_would_be(text: str, told: str
         Reference.parse(text)
 
 
-def test_every_transform_changes_edges_or_split_and_says_which() -> None:
+def test_every_transform_changes_the_graph_or_the_split_and_says_which() -> None:
     for transform in TRANSFORMS.values():
-        assert (transform.edges is None) != (transform.split is None)
+        assert (transform.graph is None) != (transform.split is None)
+
+
+def test_one_class_against_all_others() -> None:
+    clean = Reference.parse("sbm").load()
+    graph = Reference.parse("sbm@one-class:code=1").load()
+    assert np.array_equal(graph.labels, (clean.labels == 1).astype(int))
+    assert graph.class_names == ("others", clean.class_names[1])
+    assert np.array_equal(graph.split.train, clean.split.train)
+    with pytest.raises(ConfigError, match="class 99 of a graph with the classes 0 to"):
+        Reference.parse("sbm@one-class:code=99").load()
+
+
+def test_a_place_on_an_axis() -> None:
+    attacked = Reference.parse(
+        "cora@random-edges:rate=0.1,definition=cumulative@label-rate:rate=0.2"
+    )
+    clean = "cora@label-rate:rate=0.2"
+    assert attacked.along("random-edges.rate") == (clean, "definition=cumulative", 0.1)
+    assert attacked.along("label-rate.rate")[1:] == ("", 0.2)
+    assert attacked.along("metattack.rate") == (str(attacked), None, 0.0)
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])
@@ -104,7 +121,7 @@ def test_the_random_attack_adds_new_edges_and_nothing_else(rate: float) -> None:
 
 def test_more_fake_edges_than_there_is_room_for_are_refused() -> None:
     clean = load_dataset("sbm", nodes=120, classes=2, average_degree=50.0)
-    with pytest.raises(ConfigError, match="only 4,140 pairs of nodes are not joined"):
+    with pytest.raises(ConfigError, match="only 4,140 pairs of nodes are not connected"):
         add_random_edges(clean, 5.0)
 
 

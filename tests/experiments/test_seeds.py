@@ -174,7 +174,7 @@ def test_an_interruption_loses_no_result(one_by_one: Called, tmp_path: Path) -> 
     told = io.StringIO()
     print_failures(summary, out, Console(file=told, width=40))
     assert told.getvalue() == (
-        "Interrupted: 1 of 3 seeds are done. The same command with --resume goes on.\n"
+        "Interrupted: 1 of 3 seeds are done. Run the same command with --resume to continue.\n"
     )
 
 
@@ -183,13 +183,13 @@ def test_another_run_or_foreign_files_are_left_alone(one_by_one: Called, tmp_pat
     with pytest.raises(ConfigError, match="add --resume"):
         run_seeds(REQUEST, 3, out=out)
     other = Request("digits", changes=QUICK | {"hidden": 8}, seed=3)
-    with pytest.raises(ConfigError, match=r"seed-3 .*hidden \(16 there, 8 asked for\)"):
+    with pytest.raises(ConfigError, match=r"seed-3 .*hidden \(16 there, 8 requested\)"):
         run_seeds(other, 3, out=out, resume=True)
     (tmp_path / "thesis.tex").write_text("precious")
     for folder in (tmp_path, out / "seed-3"):
         for resume in (False, True):
             before = sorted(folder.iterdir())
-            with pytest.raises(ConfigError, match="no seeds of ours"):
+            with pytest.raises(ConfigError, match="is not the folder of several seeds"):
                 run_seeds(REQUEST, 3, out=folder, resume=resume)
             assert sorted(folder.iterdir()) == before
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dropnode.data import dataset_names
 from dropnode.errors import ConfigError
+from dropnode.experiments.references import Reference
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import load_spec, parse_spec, spec_names
 from dropnode.methods.baselines import BASELINES
@@ -116,9 +117,9 @@ def test_every_shipped_spec_can_be_run(name: str) -> None:
     assert spec.name == name
     assert spec.title
     assert spec.description
-    assert set(spec.datasets) <= set(dataset_names())
+    assert {Reference.parse(dataset).source for dataset in spec.datasets} <= set(dataset_names())
     asked = [
-        (dataset, row.method, row.preset, dict(row.changes))
+        (dataset, row.method, row.presets[dataset], dict(row.changes))
         for row in spec.rows
         for dataset in row.seeds
     ]
@@ -132,7 +133,7 @@ def test_every_shipped_spec_can_be_run(name: str) -> None:
             ]
     assert {dataset for dataset, *_ in asked} == set(spec.datasets), "a column without a number"
     for dataset, method, preset, changes in asked:
-        choice = make_method(method, dataset, preset, changes)
+        choice = make_method(method, Reference.parse(dataset).catalogue_name, preset, changes)
         assert choice.config | changes == choice.config
         assert preset in (None, choice.preset)
         assert restore_method(method, choice.identity).config.as_dict() == choice.config
@@ -146,7 +147,7 @@ def test_table_1_is_the_papers() -> None:
     assert {row.name: row.method for row in spec.rows} == {name: name for name in GRAND_VARIANTS}
     figures = {row.name: tuple(row.paper[dataset] for dataset in DATASETS) for row in spec.rows}
     assert figures == TABLE_1
-    assert {row.preset for row in spec.rows} == {"tuned"}
+    assert {preset for row in spec.rows for preset in row.presets.values()} == {"tuned"}
     assert not any(row.changes for row in spec.rows)
     assert spec.reference == "grand"
 
@@ -161,14 +162,16 @@ def test_the_whole_table_1_has_the_baselines_too() -> None:
     assert {row.method for row in own} == set(BASELINES)
     assert spec.rows[len(own) :] == part.rows
     assert spec.claims == part.claims
-    assert {row.preset for row in own} == {"official"}
+    assert {preset for row in own for preset in row.presets.values()} == {"official"}
 
 
 def test_an_included_spec_has_to_be_about_the_same() -> None:
     values = yaml.safe_load(COMPARISON) | {"include": "table1-grand"}
     del values["reference"], values["claims"]
     values["rows"] = [{"method": "gcn"}]
-    with pytest.raises(ConfigError, match="about cora, citeseer, pubmed; expected rows about cora"):
+    with pytest.raises(
+        ConfigError, match="the datasets cora, citeseer, pubmed; expected a spec with rows on cora"
+    ):
         parse_spec("mine", yaml.safe_dump(values))
     with pytest.raises(ConfigError, match="unknown experiment 'table'"):
         parse_spec("mine", yaml.safe_dump(values | {"include": "table"}))
@@ -199,14 +202,18 @@ def test_rows_take_from_the_whole_what_they_do_not_say(comparison: Spec) -> None
     assert (comparison.title, comparison.splits) == ("Is it the classifier?", 2)
     assert comparison.description == "Two rows of three words."
     first, second, third = comparison.rows
-    assert (first.name, first.label, first.preset) == ("grand", "GRAND", "official")
+    assert (first.name, first.label, set(first.presets.values())) == (
+        "grand",
+        "GRAND",
+        {"official"},
+    )
     assert first.changes == {"max_epochs": 50}
     assert first.seeds == {"cora": 7, "pubmed": 3}
     assert first.paper == {"cora": (85.4, 0.4), "pubmed": (82.7, None)}
     assert (second.name, second.method, second.label) == ("grand-gcn",) * 3
     assert second.seeds == {"cora": 4, "pubmed": 4}
     assert second.paper == {}
-    assert (third.name, third.method, third.preset) == ("deeper", "grand", "fast")
+    assert (third.name, third.method, set(third.presets.values())) == ("deeper", "grand", {"fast"})
     assert third.changes == {"order": 12, "max_epochs": 60}
     assert third.seeds == {"cora": 2, "pubmed": 2}
     assert comparison.search is None
@@ -365,7 +372,7 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         lambda v: v["search"]["stages"][0].update(order=2),
         ["spec.search.stages[0]['order'] = 2; expected a list"],
     ),
-    "empty stage": (SEARCH, lambda v: v["search"]["stages"].append({}), ["a stage varies nothing"]),
+    "empty stage": (SEARCH, lambda v: v["search"]["stages"].append({}), ["a stage is empty"]),
     "two rows of one name": (
         COMPARISON,
         lambda v: v["rows"][2].pop("name"),
@@ -374,24 +381,28 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
     "claim about no row": (
         COMPARISON,
         lambda v: v["claims"][0].update(than="grand-gat"),
-        ["claim 'the perceptron is better' is about 'grand-gat', which is no row"],
+        ["claim 'the perceptron is better' is about 'grand-gat', which is not a row"],
     ),
     "claim about a misspelt row": (
         COMPARISON,
         lambda v: v["claims"][1].update(better="deper"),
-        ["'deper', which is no row; did you mean 'deeper'?"],
+        ["'deper', which is not a row; did you mean 'deeper'?"],
     ),
     "reference that is no row": (
         COMPARISON,
         lambda v: v.update(reference="grnad"),
-        ["reference 'grnad' is no row; did you mean 'grand'?"],
+        ["reference 'grnad' is not a row; did you mean 'grand'?"],
     ),
     "rows and a search": (
         COMPARISON,
         lambda v: v.update(search=yaml.safe_load(SEARCH)["search"]),
-        ["either rows to compare or a search, and not both"],
+        ["either rows or a search, and not both"],
     ),
-    "neither rows nor a search": (SEARCH, lambda v: v.pop("search"), ["either rows to compare or"]),
+    "neither rows nor a search": (
+        SEARCH,
+        lambda v: v.pop("search"),
+        ["expected either rows or a search"],
+    ),
     "no seeds at all": (
         COMPARISON,
         lambda v: v.update(seeds=0),
@@ -561,13 +572,13 @@ def test_a_search_has_nothing_to_compare(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("title: [unclosed", "not YAML"),
-        ("title: a\n\tdatasets: b", "not YAML"),
+        ("title: [unclosed", "not valid YAML"),
+        ("title: a\n\tdatasets: b", "not valid YAML"),
         ("title: a: b", "line 1, column 9"),
-        ("title: a\n---\ntitle: b\n", "not YAML"),
-        ("title: !!python/object/apply:os.system [ls]", "not YAML"),
-        ("title: \x00", "not YAML"),
-        ("title: 2026-02-30", "not YAML"),
+        ("title: a\n---\ntitle: b\n", "not valid YAML"),
+        ("title: !!python/object/apply:os.system [ls]", "not valid YAML"),
+        ("title: \x00", "not valid YAML"),
+        ("title: 2026-02-30", "not valid YAML"),
         ("", "spec = None; expected the keys title, datasets"),
         ("# only a comment\n", "spec = None; expected the keys title, datasets"),
         ("- title: a", "spec = [{'title': 'a'}]; expected the keys title, datasets"),
@@ -701,5 +712,63 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_an_experiment_that_does_not_exist_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"unknown experiment 'tabel1-grand'; did you mean 'tab"):
         load_spec("tabel1-grand")
-    with pytest.raises(ConfigError, match=r"a file of your own that ends in \.yaml"):
+    with pytest.raises(ConfigError, match=r"give the path of a spec file that ends in \.yaml"):
         load_spec("mine.txt")
+
+
+SERIES = """
+title: Steps
+datasets: [cora, "cora@random-edges:rate=0.1"]
+seeds: 2
+measures: [loss_gap]
+rows:
+  - {method: grand, label: GRAND, preset: {cora: fast}, vary: {order: [2, 4]}}
+  - {method: gcn, label: GCN}
+claims:
+  - {claim: deeper is better, better: grand order=4, than: grand order=2, measure: loss_gap,
+     datasets: [cora]}
+plots:
+  - {title: Against steps, x: steps K, measures: [test_accuracy, loss_gap]}
+  - {title: Against fake edges, x: rate, over: random-edges.rate, rows: [gcn]}
+"""
+
+
+def test_a_row_that_varies_a_key_is_a_series_of_rows() -> None:
+    spec = parse_spec("series", SERIES)
+    names = [(row.name, row.label, row.series, dict(row.at)) for row in spec.rows]
+    assert names == [
+        ("grand order=2", "GRAND, order = 2", "grand", {"order": 2}),
+        ("grand order=4", "GRAND, order = 4", "grand", {"order": 4}),
+        ("gcn", "GCN", "", {}),
+    ]
+    assert [row.changes.get("order") for row in spec.rows] == [2, 4, None]
+    assert set(spec.rows[0].presets.values()) == {"fast"}
+    assert spec.plots[0].rows == ("grand", "gcn")
+    assert spec.claims[0].datasets == ("cora",)
+
+
+def test_a_series_is_chosen_by_its_name() -> None:
+    spec = parse_spec("series", SERIES).only(methods=["grand"])
+    assert [row.name for row in spec.rows] == ["grand order=2", "grand order=4"]
+    assert len(spec.claims) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("vary: {order: [2, 4]}", "vary: {order: [2], hidden: [8]}", "varies order, hidden"),
+        ("vary: {order: [2, 4]}", "vary: {order: []}", "order is \\[\\]; expected values"),
+        ("vary: {order: [2, 4]}", "vary: {order: [2, -4]}", "order = -4"),
+        ("preset: {cora: fast}", "preset: {citeseer: fast}", "preset of grand lacks cora"),
+        ("measure: loss_gap,", "measure: confusion,", "which is no measure that is one number"),
+        ("datasets: [cora]}", "datasets: [pubmed]}", "unknown key 'pubmed'"),
+        ("[test_accuracy, loss_gap]}", "[madgap_by_labels]}", "no number that the trials store"),
+        ("rows: [gcn]", "rows: [gnc]", "did you mean 'gcn'"),
+        ("over: random-edges.rate", "over: metattack.rate", "which no dataset has"),
+        ("x: steps K, ", "x: steps K, rows: [gcn], ", "none of its rows varies a key"),
+    ],
+)
+def test_an_invalid_series_claim_or_plot_is_an_error(old: str, new: str, told: str) -> None:
+    assert old in SERIES
+    with pytest.raises(ConfigError, match=told):
+        parse_spec("series", SERIES.replace(old, new))

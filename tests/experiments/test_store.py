@@ -306,7 +306,7 @@ def test_a_second_driver_is_refused_until_the_first_ends_however_it_does(tmp_pat
         os.close(writing)
         assert os.read(reading, 100) == b"driving"
         os.close(reading)
-        with pytest.raises(ConfigError, match=f"another process writes into {folder}"):
+        with pytest.raises(ConfigError, match=f"another process is writing to {folder}"):
             FolderLock(folder)
         # Whoever only reads is not in the way.
         Store(folder).close()
@@ -350,7 +350,9 @@ def test_a_store_of_another_layout_is_refused_and_left_alone(tmp_path: Path, lay
         store.add([done(0)])
         store.connection.execute(f"pragma user_version = {layout}")
     before = (tmp_path / FILE).read_bytes()
-    with pytest.raises(ConfigError, match=f"has layout {layout}, this version reads {LAYOUT}"):
+    with pytest.raises(
+        ConfigError, match=f"has layout {layout}, but this version reads layout {LAYOUT}"
+    ):
         Store(tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
 

@@ -69,7 +69,7 @@ def test_rates_of_a_variant_are_for_variants_that_exist() -> None:
 
 @pytest.mark.parametrize("name", GRAND_VARIANTS)
 def test_every_variant_trains_and_predicts(name: str, community: Graph) -> None:
-    choice = make_method(name, community.name, changes={"max_epochs": 3, "hidden": 8})
+    choice = make_method(name, community.catalogue_name, changes={"max_epochs": 3, "hidden": 8})
     outcome = train(choice.method, community)
     logits = choice.method.logits().numpy()
     assert outcome.epochs == 3

@@ -22,6 +22,7 @@ from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.model import Grand
 from dropnode.ops.randomness import Stream
 from dropnode.training import Method, Outcome, Phase, State, Stopping, train
+from dropnode.training.optimiser import Adam
 from dropnode.training.stopping import Progress
 
 Configure = Callable[..., GrandConfig]
@@ -412,9 +413,9 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_step(
 ) -> None:
     config = configure(max_epochs=30, learning_rate=0.3)
     steps = 0
-    step = torch.optim.Adam.step
+    step = Adam.step
 
-    def stepping(self: torch.optim.Adam, *args: Any) -> Any:
+    def stepping(self: Adam, *args: Any) -> Any:
         nonlocal steps
         result = step(self, *args)
         steps += 1
@@ -423,7 +424,7 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_step(
         return result
 
     with no_interruption(), monkeypatch.context() as patch:
-        patch.setattr(torch.optim.Adam, "step", stepping)
+        patch.setattr(Adam, "step", stepping)
         method, outcome = run(config, community)
     assert outcome.interrupted
     assert fingerprint(method, outcome) == fingerprint(

@@ -1,4 +1,4 @@
-"""How good predictions are: accuracy, confusion, reliability."""
+"""Measures of the quality of predictions: accuracy, confusion, reliability."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 BINS = 15
-"""Bins of equal width in which confidences are counted."""
+"""The number of bins of equal width for confidences."""
 
 
 def accuracy(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
-    """Return the fraction of nodes whose most probable class is theirs; None without nodes.
+    """Return the fraction of nodes whose most probable class is correct; None without nodes.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def confusion(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def reliability(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
-    """Count how often a confidence was right, in bins of equal width.
+    """Count predictions, and how many are correct, in bins of equal confidence width.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""The command line: parse, call, print.
+"""The command line: it parses arguments, calls the package and prints results.
 
-Exit codes: 0 done; 1 the work failed or was interrupted; 2 the call or the input was wrong. Either
-failure is one line on stderr, with what to do. A bug shows its traceback. With ``--json``, stdout
-holds exactly one JSON object.
+Exit codes: 0 for success; 1 if the work failed or was interrupted; 2 if the call or the input was
+wrong. A failure prints one line on stderr that says what to do; a bug prints its traceback. With
+``--json``, stdout is exactly one JSON object.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ def _root(
 
 def main() -> None:
     """Run the command line; the installed ``dropnode`` command calls this."""
-    # Threads that wait by spinning take the core from the thread that they wait for: on a machine
-    # that does anything else, an epoch of a small graph gets several times slower.
+    # Threads that spin while waiting keep a core from the thread that they wait for: on a machine
+    # with other work, an epoch on a small graph takes several times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(_run(sys.argv[1:]))
 
 
 def _run(arguments: list[str]) -> int:
-    """Run one command and return its exit code; a bug leaves as the exception that it is."""
+    """Run one command and return its exit code; exceptions that are bugs are not caught."""
     options = {"debug": False}
     command = typer.main.get_command(app)
     try:
-        # Not app(...), which would end an interrupted command with its own code and no message.
+        # Not app(...), which would exit with its own code and no message after an interruption.
         with command.make_context("dropnode", arguments, obj=options) as context:
             command.invoke(context)
         return 0
@@ -93,13 +93,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain(error: BaseException) -> tuple[str, int] | None:
-    """Return the line and the exit code for a foreseeable failure; None for a bug."""
+    """Return the message and the exit code for an expected failure; None for a bug."""
     if isinstance(error, typer.TyperException):
-        # The command line cannot be parsed, and the text names the option. Without any arguments,
-        # typer has printed the help, and there is no text.
+        # The command line cannot be parsed, and the message names the option. Without any
+        # arguments, typer has printed the help, and the message is empty.
         message, code = error.format_message(), USAGE_ERROR
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
-        message, code = "interrupted before there was a result", WORK_ERROR
+        message, code = "interrupted; there is no result yet", WORK_ERROR
     elif isinstance(error, DropnodeError):
         message, code = str(error), error.exit_code
     elif _out_of_memory(error):
@@ -112,11 +112,11 @@ def _explain(error: BaseException) -> tuple[str, int] | None:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, which torch reports in ways of its own."""
+    """Return whether memory ran out, which torch reports in its own ways."""
     torch = sys.modules.get("torch")
     return (
         isinstance(error, MemoryError)
         or (torch is not None and isinstance(error, torch.OutOfMemoryError))
-        # On a CPU, torch raises a plain RuntimeError, which only its text tells apart.
+        # On a CPU, torch raises a plain RuntimeError, which only its text identifies.
         or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
     )

@@ -1,4 +1,4 @@
-"""What commands have in common."""
+"""Common parts of the commands."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ AsJson = Annotated[
 
 
 def tell(as_json: bool, values: dict[str, Any], line: str) -> None:
-    """Print values as JSON if asked for, else a line."""
+    """Print values as JSON if requested, otherwise a line."""
     print(json.dumps(values) if as_json else line)

@@ -16,7 +16,7 @@ datasets_app = typer.Typer(no_args_is_help=True, help="List, describe and fetch 
 
 @datasets_app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """List the datasets, their sizes, and where each is now."""
+    """List the datasets, their sizes, and where each is available."""
     from dropnode.data import dataset_names, describe
 
     described = [describe(name) for name in dataset_names()]
@@ -41,7 +41,7 @@ def list_datasets(as_json: AsJson = False) -> None:
 def dataset_info(
     name: Annotated[str, typer.Argument(help="The dataset's name.")], as_json: AsJson = False
 ) -> None:
-    """Say what a dataset is, where it comes from, and under which licence."""
+    """Describe a dataset: its contents, its source and its licence."""
     from dropnode.data import describe
 
     _print_description(describe(name), as_json)

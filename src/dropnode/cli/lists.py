@@ -1,8 +1,9 @@
-"""``dropnode methods``, ``presets`` and ``experiments``: list what there is to choose from."""
+"""``dropnode methods``, ``presets`` and ``experiments``: list the available choices."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ def presets(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps({"presets": listed}))
         return
-    # Most baselines have the same presets for the same datasets: one line for all of those.
+    # Most baselines have the same presets for the same datasets, so they share a line.
     alike: dict[tuple[str, str, str], list[str]] = {}
     for preset in listed:
         datasets = "any" if preset["datasets"] is None else ", ".join(preset["datasets"])
@@ -73,22 +74,34 @@ def experiments(as_json: AsJson = False) -> None:
         {
             "name": spec.name,
             "title": spec.title,
-            "datasets": ", ".join(spec.datasets),
+            "datasets": _sources(spec),
             "trials": f"{_trials(spec):,}",
         }
         for spec in specs
     )
 
 
+def _sources(spec: Spec) -> str:
+    """Return the datasets of a spec; several transforms of one are counted."""
+    from dropnode.experiments.references import Reference
+
+    counts = Counter(Reference.parse(name).source for name in spec.datasets)
+    return ", ".join(name if n == 1 else f"{name} ({n} forms)" for name, n in counts.items())
+
+
 def _trials(spec: Spec) -> int:
-    """Return how many trials a spec has; stages of a search may have some in common."""
-    from dropnode.data.catalogue import PerClass, find
+    """Return how many trials a spec has at most; stages of a search may share some."""
+    from dropnode.experiments.references import Reference
 
     splits = {
-        name: spec.splits if isinstance(find(name).split, PerClass) else 1 for name in spec.datasets
+        name: spec.splits if Reference.parse(name).draws_splits else 1 for name in spec.datasets
     }
     if spec.search is None:
-        return sum(seeds * splits[name] for row in spec.rows for name, seeds in row.seeds.items())
+        return sum(
+            seeds * splits[name] * len(row.candidates())
+            for row in spec.rows
+            for name, seeds in row.seeds.items()
+        )
     settings = sum(prod(map(len, stage.values())) for stage in spec.search.stages)
     return settings * spec.search.seeds * sum(splits.values())
 
@@ -103,6 +116,6 @@ def _print(rows: Iterable[dict[str, str]]) -> None:
         )
     for row in rows:
         table.add_row(*map(Text, row.values()))
-    # Into a file or a pipe, every column is as wide as it needs to be.
+    # In a file or a pipe, columns are not cut to the width of a terminal.
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=400)).print(table)

@@ -1,4 +1,4 @@
-"""``dropnode reproduce``: run an experiment, or the trials that its folder lacks."""
+"""``dropnode reproduce``: run the missing trials of an experiment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.text import Text
 from dropnode.cli.common import WORK_ERROR, AsJson
 
 if TYPE_CHECKING:
-    from dropnode.experiments.results import Results
+    from dropnode.experiments.results import Results, RowResult
     from dropnode.experiments.runner import Engine
 
 
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="A name (see: dropnode experiments) or a spec file, .yaml.")
+        str, typer.Argument(help="A name (see: dropnode experiments) or a spec file (.yaml).")
     ],
     out: Annotated[Path, typer.Option(help="Folder for trials, results and report.")],
     datasets: Annotated[
@@ -49,7 +49,7 @@ def reproduce(
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the trials of an experiment that its folder lacks, and write tables and a report."""
+    """Run the missing trials of an experiment, and write tables and a report."""
     from dropnode.experiments.experiment import Part
     from dropnode.experiments.experiment import reproduce as run_experiment
     from dropnode.experiments.live import LiveTable
@@ -74,18 +74,21 @@ def reproduce(
     else:
         _print_results(outcome.results, out)
     if outcome.interrupted:
-        note = f"Interrupted: {outcome.missing} trials are missing. The same command goes on."
+        note = (
+            f"Interrupted: {outcome.missing} trials are missing. "
+            "Run the same command again to continue."
+        )
         console.print(note, style="yellow", highlight=False)
     if outcome.failed:
         see = f"dropnode trials {shlex.quote(str(out))} --status failed"
-        note = f"{outcome.failed} trials failed; see: {see}; --retry runs them again."
+        note = f"{outcome.failed} trials failed; see: {see}; add --retry to run them again."
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if outcome.failed or outcome.interrupted:
         raise typer.Exit(WORK_ERROR)
 
 
 def _engine(name: str, address: str | None, jobs: int | None, timeout: float) -> tuple[Engine, int]:
-    """Return the engine asked for, and how many trials it runs at a time."""
+    """Return the requested engine, and how many trials it runs at a time."""
     from dropnode.engines.base import cores, usable_jobs
     from dropnode.engines.local import run_local
     from dropnode.errors import ConfigError
@@ -94,7 +97,10 @@ def _engine(name: str, address: str | None, jobs: int | None, timeout: float) ->
 
     if name == "local":
         if address is not None:
-            raise ConfigError("--address needs --engine ray: it is the address of a Ray cluster")
+            raise ConfigError(
+                f"--address {address} is the address of a Ray cluster; add --engine ray, or leave "
+                "it out"
+            )
         at_once = usable_jobs(jobs, cores())
         return lambda trials, data: run_local(
             run_trial, trials, at_once, shared=data, timeout=timeout
@@ -112,28 +118,50 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _wide(results: Results) -> Table:
+    """Return a table with a column per dataset, as the paper's."""
+    from dropnode.experiments.writers import by_label
+
+    title = Text(results.title)
+    table = Table(box=None, header_style="bold", title=title, title_justify="left")
+    table.add_column("")
+    for dataset in results.datasets:
+        table.add_column(dataset.name, justify="right")
+        table.add_column("paper", justify="right", style="dim")
+    for label, rows in by_label(results):
+        table.add_row(Text(label), *(cell for row in rows for cell in _cells(row)))
+    return table
+
+
+def _long(results: Results) -> Table:
+    """Return a table with a line per dataset and method, for more columns than a terminal has."""
+    title = Text(results.title)
+    table = Table(box=None, header_style="bold", title=title, title_justify="left")
+    for head in ("dataset", ""):
+        table.add_column(head)
+    table.add_column("accuracy", justify="right")
+    table.add_column("paper", justify="right", style="dim")
+    for row in results.rows:
+        table.add_row(Text(row.dataset), Text(row.label), *_cells(row))
+    return table
+
+
+def _cells(row: RowResult | None) -> tuple[str, str]:
+    """Return our accuracy and the paper's."""
+    from dropnode.experiments.writers import mean_and_std
+
+    if row is None:
+        return "", ""
+    ours = f"{mean_and_std(row.accuracy.mean, row.accuracy.std)} ({row.accuracy.n})"
+    return ours, "" if row.paper is None else f"{row.paper:.1f}"
+
+
 def _print_results(results: Results, out: Path) -> None:
-    from dropnode.experiments.writers import by_label, mean_and_std, setting
+    from dropnode.experiments.writers import mean_and_std, setting
 
     console = Console(highlight=False)
     if results.rows:
-        title = Text(results.title)
-        table = Table(box=None, header_style="bold", title=title, title_justify="left")
-        table.add_column("")
-        for dataset in results.datasets:
-            table.add_column(dataset.name, justify="right")
-            table.add_column("paper", justify="right", style="dim")
-        for label, rows in by_label(results):
-            shown = []
-            for row in rows:
-                if row is None:
-                    shown += ["", ""]
-                    continue
-                accuracy = row.accuracy
-                shown.append(f"{mean_and_std(accuracy.mean, accuracy.std)} ({accuracy.n})")
-                shown.append("" if row.paper is None else f"{row.paper:.1f}")
-            table.add_row(Text(label), *shown)
-        console.print(table)
+        console.print(_wide(results) if len(results.datasets) <= 3 else _long(results))
     for stage in results.stages:
         table = Table(box=None, header_style="bold")
         heads = (f"{stage.dataset}, stage {stage.stage}", "validation", "test", "seeds")

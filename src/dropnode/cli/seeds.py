@@ -40,7 +40,7 @@ def print_failures(summary: SeedsResult, out: Path | None, console: Console) -> 
     if len(failures) < len(summary.failed):
         kept = f"Interrupted: {len(summary.runs)} of {len(summary.seeds)} seeds are done."
         if out is not None:
-            kept += " The same command with --resume goes on."
+            kept += " Run the same command with --resume to continue."
         console.print(kept, style="yellow", highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""``dropnode train``: one run, or several seeds of it."""
+"""``dropnode train``: train one seed or several."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="A named configuration; see: dropnode presets. Default: official where the "
-            "dataset has it, else default."
+            help="A named configuration; see: dropnode presets. Default: official if the "
+            "dataset has it, otherwise default."
         ),
     ] = None,
     seed: Annotated[
@@ -42,7 +42,7 @@ def train(
     ] = 0,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Train this many seeds, from --seed on; report the spread."),
+        typer.Option(min=1, help="Train this many seeds, starting at --seed; report the spread."),
     ] = None,
     jobs: Annotated[
         int | None,
@@ -84,9 +84,9 @@ def train(
     from dropnode.training.progress import ProgressBar
 
     if resume and out is None:
-        raise ConfigError("--resume needs the folder of the run: add --out DIR")
+        raise ConfigError("--resume needs the folder of the run; add --out DIR")
     if jobs is not None and seeds is None:
-        raise ConfigError("--jobs says how many seeds to train at a time: add --seeds N")
+        raise ConfigError(f"--jobs {jobs} is the number of seeds to train at a time; add --seeds N")
     request = Request(dataset, method, preset, seed, split_seed, read_changes(set_ or []), device)
     console = Console(stderr=True)
     if seeds is not None:
@@ -151,7 +151,7 @@ def _print_result(result: RunResult) -> None:
         table.add_row("validation", f"{_percent(result.val_accuracy)}, loss {result.val_loss:.3f}")
     table.add_row("kept epoch", f"{result.best_epoch:,} of {result.epochs:,}")
     table.add_row(
-        "time", f"{result.seconds:.1f} s, {1000 * result.seconds_per_epoch:.1f} ms an epoch"
+        "time", f"{result.seconds:.1f} s, {1000 * result.seconds_per_epoch:.1f} ms per epoch"
     )
     table.add_row("split", result.split)
     if result.out:
@@ -188,7 +188,7 @@ def _next_steps(result: RunResult) -> str:
 
 
 def _typed(program: str) -> str:
-    """Return what a person has to type to run a program of this environment."""
+    """Return what to type to run a program of this environment."""
     ours = Path(sys.executable).parent / program
     found = shutil.which(program)
     if found is None or Path(found).parent != ours.parent:
@@ -197,9 +197,9 @@ def _typed(program: str) -> str:
 
 
 def _interruption(result: RunResult) -> str:
-    kept = f"Interrupted: kept the best model so far, of epoch {result.best_epoch:,}."
+    kept = f"Interrupted: kept the best model so far, from epoch {result.best_epoch:,}."
     if result.out:
-        kept += " The same command with --resume goes on."
+        kept += " Run the same command with --resume to continue."
     return kept
 
 

@@ -31,7 +31,7 @@ def trials(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the trials in an experiment's folder, or move them to another folder."""
+    """List the trials in an experiment's folder, export them to a file, or import them."""
     from dropnode.errors import ConfigError
     from dropnode.experiments.exchange import export_trials, import_trials, row_of
     from dropnode.experiments.store import FILE, Store
@@ -49,12 +49,12 @@ def trials(
         )
     if action != "import" and not (folder / FILE).exists():
         raise ConfigError(
-            f"{folder} holds no trials; first run: dropnode reproduce EXPERIMENT --out {folder}"
+            f"{folder} has no trials; first run: dropnode reproduce EXPERIMENT --out {folder}"
         )
     if action == "import":
         assert file is not None
         if dataset or method or status:
-            raise ConfigError("import takes every trial of a file; leave the filters out")
+            raise ConfigError("import does not filter; leave out --dataset, --method and --status")
         with FolderLock(folder), Store(folder) as store:
             taken = import_trials(store, file)
         tell(as_json, {"imported": taken}, f"{taken} trials imported into {folder}")
@@ -123,7 +123,7 @@ def _print_trials(records: list[Record]) -> None:
             "" if record.seconds is None else f"{record.seconds:.1f}",
             Text(record.error or ""),
         )
-    # In a file or a pipe every column is as wide as it needs to be.
+    # In a file or a pipe, columns are not cut to the width of a terminal.
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=200)).print(table)
     print(f"{len(records)} trials")

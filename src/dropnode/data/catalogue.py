@@ -73,6 +73,7 @@ class Entry:
     class_names: tuple[str, ...] | None = None
     class_sizes: tuple[int, ...] | None = None
     smallest_class: int = 0
+    presets: str | None = None
     note: str = ""
 
     def address(self, file: str) -> str:

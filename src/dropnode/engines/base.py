@@ -1,4 +1,4 @@
-"""What both engines share: the failure of an item, the number of workers, and their environment."""
+"""Common parts of both engines: failures, the number of workers, and their environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_THREAD = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Stands in for the result of an item that has none, and says why."""
+    """Replaces the result of an item that failed, and says why."""
 
     error: str
 
@@ -37,7 +37,7 @@ def cores() -> int:
 
 
 def usable_jobs(asked: int | None, items: int) -> int:
-    """Return how many items to run at a time: at most ``asked``, the items and the cores."""
+    """Return how many items to run at a time: ``asked``, but no more than items or cores."""
     return min(items if asked is None else asked, items, cores())
 
 
@@ -48,8 +48,8 @@ def check_jobs(jobs: int) -> None:
 
 
 def late(timeout: float | None) -> Failure:
-    """Return the failure of an item that was ended after ``timeout`` seconds."""
-    return Failure(f"no result within {timeout:g} seconds; it was ended")
+    """Return the failure of an item that was stopped after ``timeout`` seconds."""
+    return Failure(f"no result within {timeout:g} seconds, so it was stopped; allow more time")
 
 
 @contextmanager

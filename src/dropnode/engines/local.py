@@ -1,8 +1,8 @@
 """The local engine: runs a plain function over many items, in worker processes on this machine.
 
-Processes of one thread each are faster on this work than one process of many threads, and a result
-then does not depend on how many run side by side. We start the processes ourselves: a pool of the
-standard library breaks as a whole when one of its workers dies, while here only one item is lost.
+Several processes with one thread each are faster on this work than one process with many threads,
+and a result then does not depend on how many run at the same time. The processes are started here,
+because a pool of the standard library fails as a whole when a worker dies; here only one item does.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def run_local(
 ) -> Generator[tuple[Item, Result | Failure], None, None]:
     """Call ``function(shared, item)`` for every item, in worker processes of one thread each.
 
-    An item that raises, whose worker dies, or that takes too long becomes a :class:`Failure`; the
-    other items go on. Closing the generator ends all workers at once.
+    An item that raises an error, whose worker dies, or that takes too long becomes a
+    :class:`Failure`; the other items continue. Closing the generator stops all workers at once.
 
     Parameters
     ----------
@@ -62,12 +62,12 @@ def run_local(
         Data that every item reads. Its arrays are in memory once, for all workers together, and
         are read-only.
     timeout : float, optional
-        Seconds after which an item is ended.
+        Seconds after which an item is stopped.
 
     Yields
     ------
     item, result or Failure
-        In the order in which they are done.
+        In the order in which they finish.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def run_local(
                 for worker in [one for one in workers if one.connection in answered or one.late]:
                     item = worker.item
                     outcome = worker.take() if worker.connection in answered else worker.give_up()
-                    # Before anything is yielded, so that no worker waits for a slow caller.
+                    # Before the yield, so that no worker waits for a slow caller.
                     if waiting and worker.alive:
                         worker.give(waiting.popleft())
                     else:
@@ -114,7 +114,7 @@ class _Worker:
     def __init__(self, parcel: Parcel, folder: str, timeout: float | None) -> None:
         self.timeout = timeout
         self.deadline = math.inf
-        # Not forked: a fork of a process whose libraries run threads can hang.
+        # Not forked, because a fork of a process that runs threads can hang.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
@@ -122,7 +122,7 @@ class _Worker:
         )
         with _conditions_of_workers():
             self.process.start()
-        # From here on only the process holds its end: however it ends, we read the end of the pipe.
+        # Now only the process has its end of the pipe, so that we notice when it ends.
         theirs.close()
         self.item: Any = None
         self.alive = True
@@ -132,12 +132,12 @@ class _Worker:
         self.item = item
         if self.timeout is not None:
             self.deadline = time.monotonic() + self.timeout
-        # A worker that has died in the meantime cannot be written to; take() reports it.
+        # Writing to a worker that has died fails; take() reports it.
         with suppress(OSError):
             self.connection.send_bytes(pickle.dumps(item))
 
     def take(self) -> Any:
-        """Return the result of the item, or the failure of a worker that died of it."""
+        """Return the result of the item, or a failure if the worker died."""
         try:
             return pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
@@ -147,16 +147,16 @@ class _Worker:
 
     @property
     def late(self) -> bool:
-        """Whether the item has used up its time."""
+        """Whether the item has run out of time."""
         return time.monotonic() >= self.deadline
 
     def give_up(self) -> Failure:
-        """Return the failure of a late item; the process is to be ended."""
+        """Return the failure of a late item; the caller ends the process."""
         self.alive = False
         return late(self.timeout)
 
     def end(self) -> None:
-        """Kill the process at once: nothing that it still computes is wanted."""
+        """Kill the process at once; its current work is not needed."""
         self.process.kill()
         self.process.join()
         self.process.close()
@@ -165,11 +165,11 @@ class _Worker:
 
 def _cause_of_death(code: int | None) -> str:
     if code is None:
-        return "its worker process closed its pipe and went on; it was ended"
+        return "its worker process closed its pipe without a result and was stopped"
     if code >= 0:
-        return f"its worker process ended by itself, with exit code {code}"
+        return f"its worker process exited by itself, with exit code {code}"
     return (
-        f"its worker process was ended by signal {-code} ({signal.strsignal(-code)}); if memory "
+        f"its worker process was killed by signal {-code} ({signal.strsignal(-code)}); if memory "
         "ran out, run fewer at a time"
     )
 
@@ -193,24 +193,24 @@ def _conditions_of_workers() -> Iterator[None]:
 
 
 def _work(connection: Connection, parcel: Parcel, folder: str) -> None:
-    """Answer items until there are no more; this runs in the worker process."""
-    # For systems where a blocked signal is not inherited.
+    """Process items until there are no more; this runs in the worker process."""
+    # For systems where blocked signals are not inherited.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, args=(folder,), daemon=True).start()
     task: tuple[Callable[[Any, Any], Any], Any] | None = None
-    # The pipe fails when the parent has no more items for us, or is gone.
+    # The pipe fails when the parent has no more items for us, or has ended.
     with suppress(EOFError, OSError):
         while True:
             question = connection.recv_bytes()
             try:
-                # Here rather than at the start, so that a failing import is the failure of an item.
+                # Here rather than at the start, so that a failed import is the failure of an item.
                 task = task or unpack(parcel)
                 function, shared = task
                 answer = pickle.dumps(function(shared, pickle.loads(question)))
             except Exception as error:
                 answer = pickle.dumps(Failure(f"{type(error).__name__}: {error}"))
             connection.send_bytes(answer)
-            # Optimisers and autograd leave cycles, which would keep an item's tensors in memory.
+            # Optimisers and autograd leave reference cycles, which keep tensors in memory.
             gc.collect()
 
 

@@ -1,9 +1,9 @@
 """The Ray engine: runs a plain function over many items, in worker processes of a Ray cluster.
 
-Each worker is a Ray actor. Ray's plain tasks do not tell when they start to run, which can be long
-after they were submitted on a busy cluster. An actor that has reported for work starts an item as
-soon as it gets one, so a time limit counts the item's own time. This holds through Ray's client
-(``ray://``) as well.
+Each worker is a Ray actor. Ray's plain tasks do not report when they start to run, which can be
+long after they were submitted on a busy cluster. An actor that has reported ready starts an item as
+soon as it gets one, so that a time limit counts only the item's own time. This also holds with
+Ray's client (``ray://``).
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from dropnode.engines.base import (
 from dropnode.errors import ConfigError
 
 RUNS = 4
-"""How often an item is started whose worker or node dies each time, before it fails."""
+"""How often an item is started, if its worker or node dies each time, before it fails."""
 
 PATIENCE = 5.0
-"""Seconds that an address has to answer, and between two counts of the CPUs."""
+"""Seconds that an address may take to answer, and between two counts of the CPUs."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray prints on stdout which workers and nodes died; our failures report what matters of it.
+    # Ray prints on stdout which workers and nodes died; our failures report that.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 """Variables that silence Ray; some are read when it is imported."""
 
 OFFLINE = {"http_proxy": "http://127.0.0.1:9"}
-"""A proxy that does not exist, for a Ray that we start: even when told to report nothing, it asks
-the network which cloud it is in. Items get the caller's own setting.
+"""A proxy that does not exist, for a Ray that we start: even with its reports disabled, it asks the
+network which cloud it is in. Items get the caller's own setting.
 """
 
 BRIEF = {"RAY_gcs_server_port_wait_time_s": f"{PATIENCE:g}"}
@@ -92,12 +92,12 @@ def run_ray(
         Data that every item reads. Its arrays are in the memory of each machine once, and are
         read-only.
     timeout : float, optional
-        Seconds after which an item is ended and becomes a failure.
+        Seconds after which an item is stopped and becomes a failure.
 
     Yields
     ------
     item, result or Failure
-        In the order in which they are done.
+        In the order in which they finish.
 
     Raises
     ------
@@ -138,7 +138,7 @@ class _Attempt:
 
 @dataclass(slots=True)
 class _Member:
-    """The driver's view of a worker, which has an item or has yet to report for work."""
+    """The driver's view of a worker; without an attempt, it has not reported ready yet."""
 
     actor: Any
     attempt: _Attempt | None = None
@@ -146,7 +146,7 @@ class _Member:
 
 
 class _Crew:
-    """The workers, each by the reference of its pending answer."""
+    """The workers, by the reference of their pending answer."""
 
     def __init__(
         self,
@@ -160,13 +160,13 @@ class _Crew:
         self.jobs = jobs
         self.timeout = timeout
         self.members: dict[Any, _Member] = {}
-        self.stillborn = 0
+        self.failed_starts = 0
         self.parcel = ray.put(parcel)
         options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": variables}}
         self.worker = ray.remote(**options)(_Worker)
 
     def hire(self, waiting: deque[_Attempt]) -> None:
-        """Start or stop workers, so that there are as many as places and waiting items."""
+        """Start or stop workers, so that there is one per waiting item as far as places allow."""
         unready = [answer for answer, member in self.members.items() if member.attempt is None]
         for answer in unready[len(waiting) :]:
             self.ray.kill(self.members.pop(answer).actor)
@@ -176,8 +176,8 @@ class _Crew:
 
     def places(self) -> int:
         """Return the number of workers to keep, counting those that wait for a CPU."""
-        # Twice the CPUs, whose number may change: workers that wait start on a node that joins, and
-        # make a cluster that scales itself grow. The number does not depend on that of the items.
+        # Twice the CPUs, whose number may change: waiting workers start on a node that joins, and
+        # make an autoscaling cluster grow. The number does not depend on that of the items.
         return self.jobs or max(1, 2 * int(self.ray.cluster_resources().get("CPU", 0)))
 
     def listen(self, waiting: deque[_Attempt]) -> list[tuple[Any, Any]]:
@@ -186,7 +186,7 @@ class _Crew:
         due = min(member.deadline for member in self.members.values())
         pause = min(PATIENCE, max(0.0, due - time.monotonic()))
         self.ray.wait(list(self.members), timeout=pause)
-        # Read before the answers: one that came in time counts, however slow our caller is.
+        # Read before the answers, so that an answer in time counts however slow our caller is.
         now = time.monotonic()
         answers, _ = self.ray.wait(list(self.members), num_returns=len(self.members), timeout=0)
         for answer in answers:
@@ -197,13 +197,13 @@ class _Crew:
             except self.ray.exceptions.RayError as error:
                 self.ray.kill(member.actor)
                 if attempt is None:
-                    self.bury(error)
+                    self.count_failed_start(error)
                 elif attempt.deaths + 1 < RUNS:
                     waiting.appendleft(_Attempt(attempt.item, attempt.deaths + 1))
                 else:
                     done.append((attempt.item, Failure(_lost(RUNS))))
                 continue
-            self.stillborn = 0
+            self.failed_starts = 0
             if attempt is not None:
                 done.append((attempt.item, pickle.loads(outcome)))
             self.give(member, waiting)
@@ -223,37 +223,37 @@ class _Crew:
             member.deadline = time.monotonic() + self.timeout
         self.members[member.actor.run.remote(pickle.dumps(member.attempt.item))] = member
 
-    def bury(self, error: Exception) -> None:
-        """Count a worker that died before it reported for work; too many are an error."""
-        self.stillborn += 1
-        # A dying node takes its workers along; a failure of their start will repeat itself.
-        if getattr(error, "actor_init_failed", True) or self.stillborn > RUNS * self.places():
+    def count_failed_start(self, error: Exception) -> None:
+        """Count a worker that died before it reported ready; too many are an error."""
+        self.failed_starts += 1
+        # Workers also die with their node, which may pass; a worker that cannot start never will.
+        if getattr(error, "actor_init_failed", True) or self.failed_starts > RUNS * self.places():
             raise ConfigError(
                 f"the Ray cluster cannot run workers ({_reason(error)}); every node needs the "
                 "same versions of Python, Ray and dropnode, and memory for as many workers as CPUs"
             ) from error
 
     def dismiss(self) -> None:
-        """End all workers at once: nothing that they still compute is wanted."""
+        """Stop all workers at once; their current work is not needed."""
         for member in self.members.values():
             self.ray.kill(member.actor)
         self.members.clear()
 
 
 class _Worker:
-    """The actor that runs on the cluster and answers one item after the other."""
+    """The actor that runs on the cluster and processes one item after the other."""
 
     def __init__(self, parcel: tuple[bytes, list[np.ndarray]]) -> None:
         self.parcel = parcel
         self.task: tuple[Callable[[Any, Any], Any], Any] | None = None
 
     def report(self) -> None:
-        """Answer as soon as the process is up."""
+        """Return as soon as the process has started."""
 
     def run(self, question: bytes) -> bytes:
-        """Answer one item."""
+        """Process one item and return its pickled result."""
         try:
-            # Here rather than at the start, so that a failing import is the failure of an item.
+            # Here rather than at the start, so that a failed import is the failure of an item.
             if self.task is None:
                 skeleton, arrays = self.parcel
                 self.task = pickle.loads(skeleton, buffers=arrays)
@@ -261,7 +261,7 @@ class _Worker:
             answer = pickle.dumps(function(shared, pickle.loads(question)))
         except Exception as error:
             answer = pickle.dumps(Failure(f"{type(error).__name__}: {error}"))
-        # Optimisers and autograd leave cycles, which would keep an item's tensors in memory.
+        # Optimisers and autograd leave reference cycles, which keep tensors in memory.
         gc.collect()
         return answer
 
@@ -274,7 +274,7 @@ def _lost(times: int) -> str:
 
 
 def _pack(value: Any) -> tuple[bytes, list[np.ndarray]]:
-    """Return a pickle without its arrays, and the arrays, which Ray shares between processes."""
+    """Return a pickle without its arrays, and the arrays, which Ray shares among processes."""
     buffers: list[pickle.PickleBuffer] = []
     skeleton = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return skeleton, [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers]
@@ -302,12 +302,12 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
                 _check_answers(address)
                 with set_variables(BRIEF):
                     ray.init(address, **quiet)
-        # What Ray raises has no common type.
+        # Ray's errors have no common type.
         except Exception as error:
             ray.shutdown()
             if address is None:
                 raise ConfigError(
-                    f"Ray does not start on this machine ({_reason(error)}); use the local "
+                    f"Ray cannot be started on this machine ({_reason(error)}); use the local "
                     "engine instead"
                 ) from error
             raise ConfigError(
@@ -315,7 +315,7 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
                 '"ray start --head", correct the address, or leave it out to use this machine'
             ) from error
         finally:
-            # Ray installs a handler that prints a stack trace; the caller's own is put back.
+            # Ray installs a handler that prints a stack trace; the caller's own is restored.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, handler)
     return ray, True
@@ -332,7 +332,7 @@ def _check_answers(address: str) -> None:
     parts = urlsplit(target if client else f"//{target}")
     port = parts.port or (CLIENT_PORT if client else None)
     if not parts.hostname or port is None:
-        raise ConfigError("an address is auto, host:port or ray://host:port")
+        raise ConfigError("expected auto, host:port or ray://host:port")
     with socket.create_connection((parts.hostname, port), timeout=PATIENCE) as connection:
         # Another program may listen on the port. Ray's servers speak HTTP/2, where each side begins
         # with a frame of settings, which is of type 4, unless Ray encrypts everything.
@@ -342,7 +342,7 @@ def _check_answers(address: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the last line of the first error of a chain, where Ray's messages are specific."""
+    """Return the last line of the first error of a chain, Ray's most specific message."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()

@@ -1,7 +1,7 @@
 """One copy of the data for all processes: arrays in files that every worker maps.
 
-Pickle protocol 5 hands over the bytes of arrays apart from the rest. They are written to files
-once; every process that unpickles maps the files read-only, so all of them read the same pages.
+Pickle protocol 5 separates the bytes of arrays from the rest. They are written to files once. Every
+process that unpickles them maps the files read-only, so that all processes share the same memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Parcel:
-    """A pickled object without its arrays, and the files that hold the arrays."""
+    """A pickled object without its arrays, and the files of the arrays."""
 
     skeleton: bytes
     files: tuple[Path, ...]

@@ -1,21 +1,21 @@
-"""The search of GraphNAS for an architecture, and a random one to compare it with.
+"""The architecture search of GraphNAS, and a random search to compare it with.
 
-A controller proposes an architecture, the architecture is trained as a child, and the child's
-validation accuracy is what the controller learns from; no label of a test node is looked at. The
-result of a child is a function of the seed and its architecture, so that none is trained twice.
+A controller proposes an architecture, which is trained as a "child". The controller learns from the
+child's validation accuracy; no label of a test node is used. The result of a child depends only on
+the seed and its architecture, so that no architecture is trained twice.
 
-A folder keeps the search::
+The files of a search::
 
-    search.json      what was asked, of which data; written first
+    search.json      the settings and the data of the search; written first
     children.jsonl   every trained child, in order
 
-A search that was killed goes on from there. Nothing else has to be kept: the finished children are
-replayed to the controller, which takes milliseconds each, and it is where it was.
+A killed search continues from there. No other state is stored: the finished children are replayed
+to the controller, which takes milliseconds each and restores its state.
 
 Deviations from the authors: the width of the last layer, which they sample and then overwrite, is
-not sampled; layers wider than ``max_width`` are not proposed; advantages are not rescaled by the
-largest of the last ten, which turns their sign where all ten are negative. The result is the best
-child; the authors train the five best twenty times more, and take the best mean.
+not sampled. Layers wider than ``max_width`` are not proposed. Advantages are not divided by the
+largest of the last ten, which changes their sign if all ten are negative. The result is the best
+child; the authors train the five best twenty more times, and take the best mean.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ STORY, CHILDREN = "search.json", "children.jsonl"
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How to search.
+    """Settings of a search.
 
     Attributes
     ----------
     child : GraphNASConfig
-        How a child is trained, its epochs above all; its architecture is what is searched for.
+        The training of a child, such as its epochs; its architecture is ignored.
     samples : int
-        Architectures proposed, counting repetitions. A search can be continued with more.
+        Number of architectures to propose, counting repetitions. A search can be continued with
+        more.
     max_width : int
-        The most columns of a hidden layer, all heads together. 512, the most that a published
-        architecture has, keeps children affordable; the whole space goes up to 4096.
+        The largest width of a hidden layer, all heads together. 512, the largest in a published
+        architecture, keeps the cost of a child low; the whole space goes up to 4096.
     controller : ControllerConfig
     """
 
@@ -68,11 +69,11 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         if self.samples < 1:
-            raise ConfigError(f"samples = {self.samples!r}; expected a number of at least 1")
+            raise ConfigError(f"samples = {self.samples!r}; expected a whole number of at least 1")
         least = SPACE["hidden"][0]
         if not int(least) <= self.max_width <= WIDEST:
             raise ConfigError(
-                f"max_width = {self.max_width!r}; expected a number from {least} to {WIDEST}"
+                f"max_width = {self.max_width!r}; expected a whole number from {least} to {WIDEST}"
             )
 
 
@@ -84,7 +85,7 @@ class Child:
     ----------
     architecture : str
     val_accuracy : float
-        The reward: of the epoch whose weights were kept. 0 if training diverged.
+        The reward, from the epoch whose weights were kept; 0 if training diverged.
     val_loss : float or None
         None if training diverged.
     epochs : int
@@ -103,7 +104,7 @@ class SearchResult:
     Attributes
     ----------
     samples : tuple of Child
-        What was proposed, in order, repetitions included.
+        The proposed architectures in order, including repetitions.
     """
 
     samples: tuple[Child, ...]
@@ -115,7 +116,7 @@ class SearchResult:
 
     @property
     def best(self) -> Child:
-        """The child of the highest validation accuracy; of several, that of the lowest loss."""
+        """The child with the highest validation accuracy; among equals, with the lowest loss."""
 
         def rank(child: Child) -> tuple[float, float]:
             loss = float("inf") if child.val_loss is None else child.val_loss
@@ -125,7 +126,7 @@ class SearchResult:
 
 
 SampleObserver = Callable[[int, Child], None]
-"""Told the number of every sample, from 1, and its child."""
+"""Called with the number of every sample, from 1, and its child."""
 
 
 def controlled_search(
@@ -139,26 +140,26 @@ def controlled_search(
 ) -> SearchResult:
     """Search with a controller that learns.
 
-    Called again after it was cut short, with the same arguments, it goes on and ends with the same
-    result as if it had not been.
+    After an interruption, a call with the same arguments continues the search, and the result is
+    the same as without the interruption.
 
     Parameters
     ----------
     graph : Graph
     split : Split
-        Its validation nodes give the reward.
+        Its validation accuracy is the reward.
     settings : SearchSettings
     seed : int
-        Everything random is a function of it.
+        The seed of all randomness.
     folder : Path
-        Where children are kept; made if need be.
+        The folder for the files of the search, created if it does not exist.
     on_sample : callable, optional
-        Watches: ``on_sample(number, child)``, also for children that were there already.
+        Called as ``on_sample(number, child)``, also for children that were trained earlier.
 
     Raises
     ------
     ConfigError
-        If the folder holds another search.
+        If the folder contains another search.
     """
     sampler = Controller(
         settings.controller, settings.max_width, Stream(seed).at("controller", "initialisation")
@@ -176,7 +177,7 @@ def random_search(
     *,
     on_sample: SampleObserver | None = None,
 ) -> SearchResult:
-    """Search without learning, at the same cost and in the same way as a controlled one."""
+    """Search by random proposals; arguments and cost are those of :func:`controlled_search`."""
     sampler = RandomSampler(settings.max_width)
     return _explore(
         sampler, {"strategy": "random"}, graph, split, settings, seed, folder, on_sample
@@ -196,7 +197,8 @@ def _explore(
     graph.check_trainable(split)
     if not len(split.val):
         raise GraphError(
-            f"split {split.name!r} has no validation nodes, by which a search judges; add some"
+            f"split {split.name!r} has no validation nodes, which a search needs to compare "
+            "architectures; add some"
         )
     earlier = _open(folder, {**strategy, **_identity(graph, split, settings, seed)})
     stream = Stream(seed)
@@ -223,19 +225,19 @@ def _train(graph: Graph, split: Split, config: GraphNASConfig, word: str, seed: 
     try:
         outcome = train(method, graph, split, seed=seed)
     except TrainingError:
-        # An architecture that cannot be trained is one to avoid, not the end of the search.
+        # The search avoids an architecture that cannot be trained, and continues.
         return Child(word, val_accuracy=0.0, val_loss=None, epochs=0)
     if outcome.interrupted:
-        # Half a training says nothing of the architecture.
+        # The accuracy of an interrupted training is no measure of the architecture.
         raise KeyboardInterrupt
     best = outcome.best
     return Child(word, best["val_accuracy"], best["val_loss"], outcome.epochs)
 
 
 def _identity(graph: Graph, split: Split, settings: SearchSettings, seed: int) -> dict[str, Any]:
-    """Return what makes two searches the same, but for how long they are.
+    """Return the identity of a search, which does not depend on the number of samples.
 
-    It is the identity of a child's training, without the architecture that is searched for.
+    It is the identity of a child's training, without its architecture.
     """
     config = settings.child.identity()
     del config["architecture"]
@@ -255,11 +257,13 @@ def _identity(graph: Graph, split: Split, settings: SearchSettings, seed: int) -
 
 
 def _open(folder: Path, story: dict[str, Any]) -> list[Child]:
-    """Return the children that a folder holds, or make it the folder of this search."""
+    """Return the children in the folder of this search, which is created if it is new."""
     record, path = folder / STORY, folder / CHILDREN
     if not record.exists():
         if path.exists():
-            raise ConfigError(f"{path} is there, but no {STORY}; give this search another folder")
+            raise ConfigError(
+                f"{folder} has {CHILDREN} but no {STORY}; choose another folder for this search"
+            )
         write_json(record, story)
         return []
     remove_leftovers(folder)
@@ -267,12 +271,12 @@ def _open(folder: Path, story: dict[str, Any]) -> list[Child]:
     for key in {**before, **story}:
         if before.get(key) != story.get(key):
             raise ConfigError(
-                f"{folder} holds a search with another {key} ({before.get(key)!r} there, "
-                f"{story.get(key)!r} asked for); give this one a folder of its own"
+                f"{folder} has a search with another {key} ({before.get(key)!r} there, "
+                f"{story.get(key)!r} requested); choose another folder for this search"
             )
     if not path.exists():
         return []
-    # What comes after the last end of a line is a child that was not written to its end.
+    # Text after the last line end is a child that was written only in part.
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     return [_child(line, f"line {number} of {path}") for number, line in enumerate(lines, start=1)]
 
@@ -280,7 +284,9 @@ def _open(folder: Path, story: dict[str, Any]) -> list[Child]:
 def _child(line: str, where: str) -> Child:
     values = _parse(line, where)
     if values.keys() != {field.name for field in dataclasses.fields(Child)}:
-        raise ConfigError(f"{where} is no child of a search; give this one a folder of its own")
+        raise ConfigError(
+            f"{where} is not a child of a search; choose another folder for this search"
+        )
     return Child(**values)
 
 
@@ -289,7 +295,7 @@ def _parse(text: str, where: str | Path) -> dict[str, Any]:
         values = json.loads(text)
     except ValueError as error:
         raise ConfigError(
-            f"{where} cannot be read ({error}); delete it and all after it"
+            f"{where} cannot be read ({error}); delete it and everything after it"
         ) from error
     return values if isinstance(values, dict) else {}
 
@@ -303,7 +309,8 @@ def _write(folder: Path, children: list[Child]) -> None:
 def _expected(child: Child, word: str, folder: Path) -> Child:
     if child.architecture != word:
         raise ConfigError(
-            f"{folder / CHILDREN} has {child.architecture} where this search comes to {word}: it "
-            "was written by other versions of the libraries; give this search a folder of its own"
+            f"{folder / CHILDREN} has {child.architecture} where this search proposes {word}: it "
+            "was written with other versions of the libraries; choose another folder for this "
+            "search"
         )
     return child

@@ -30,7 +30,7 @@ _NAMES = {
 
 
 def save_curves(path: Path, outcome: Outcome, title: str) -> None:
-    """Draw the history of a run into a PNG file."""
+    """Draw the history of a run as a PNG file."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     figure.suptitle(title)

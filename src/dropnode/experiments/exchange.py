@@ -1,7 +1,7 @@
-"""Trials as files: exported from a store to CSV, JSON or Parquet, and imported into another.
+"""Export of trials from a store to CSV, JSON or Parquet files, and import into another.
 
-Every imported row is checked: the id is computed again from the row, and a file with one wrong row
-is refused as a whole. Histories are not exported; they are large.
+Every imported row is checked: the id is computed again from the row, and one wrong row makes the
+import fail as a whole. Histories are not exported, because they are large.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TrialRow:
     seed: int = count(least=0)
     split_sha256: str = ""
     recipe: str = ""
-    # The measures that a person looks at first have columns of their own.
+    # The most important measures have their own columns.
     test_accuracy: float | None = share(default=None)
     val_accuracy: float | None = share(default=None)
     val_loss: float | None = weight(default=None)
@@ -77,12 +77,12 @@ class TrialRow:
         return cls(**known, **standard, **ended, measures=further or None)
 
     def record(self) -> Record:
-        """Return the trial; its id is computed again, and has to be the one that it says."""
+        """Return the trial; an id that does not match the other columns is an error."""
         trial = Trial(**{name: getattr(self, name) for name in IDENTIFYING})
         if trial.id != self.id:
             raise ConfigError(
-                f"the id is {self.id}, that of this dataset, split, method, configuration and seed "
-                f"is {trial.id}"
+                f"the id is {self.id}, but the dataset, split, method, configuration and seed give "
+                f"{trial.id}; restore the row as it was exported"
             )
         check_measures(self.measures or {})
         values = asdict(self)
@@ -98,15 +98,15 @@ class TrialRow:
 
 
 IDENTIFYING = tuple(each.name for each in fields(Trial))
-"""The columns that make up a trial."""
+"""The columns of :class:`~dropnode.experiments.trials.Trial`."""
 
 ENDED = ("status", "seconds", "finished", "versions", "error")
-"""The columns that tell how it ended, apart from its measures."""
+"""The columns about the end of a trial, without its measures."""
 
 COLUMNS = tuple(each.name for each in fields(TrialRow))
 """The columns of an exported trial."""
 
-# Columns of a CSV or Parquet file that hold JSON; an error can be any text, also none at all.
+# Columns with JSON in a CSV or Parquet file; an error is among them as it can be any text, also "".
 _JSON = ("error", "config", "confusion", "reliability", "measures", "versions")
 _WHOLE = ("split_seed", "revision", "seed", "best_epoch", "epochs")
 _NUMBERS = ("test_accuracy", "val_accuracy", "val_loss", "seconds")
@@ -115,7 +115,7 @@ FORMATS: tuple[str, ...] = ("csv", "json", "parquet")
 
 
 def export_trials(records: Iterable[Record], path: Path) -> int:
-    """Write trials to a file, in the format that its name ends in; return how many."""
+    """Write trials to a file in the format of its extension; return how many."""
     kind = _format(path)
     rows = [row_of(record) for record in records]
     if kind == "json":
@@ -124,7 +124,7 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
     flat = [_flat(row) for row in rows]
     if kind == "csv":
         text = io.StringIO()
-        # Quoted throughout: a lone carriage return would otherwise end a line.
+        # Everything is quoted, because a lone carriage return would otherwise end a line.
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows(flat)
@@ -140,13 +140,13 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
 
 
 def import_trials(store: Store, path: Path) -> int:
-    """Import the trials of a file that the store lacks; return how many those are."""
+    """Import those trials of a file that are not in the store; return how many."""
     try:
         rows = _read(path)
     except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
         raise ConfigError(
-            f"{path} cannot be read ({' '.join(str(error).split())}); expected a file that was "
-            "exported from a store"
+            f"{path} cannot be read ({' '.join(str(error).split())}); expected a file written by "
+            "dropnode trials FOLDER export"
         ) from error
     records = []
     for number, row in enumerate(rows, start=1):
@@ -157,7 +157,7 @@ def import_trials(store: Store, path: Path) -> int:
             records.append(read_record(TrialRow, values, "trial").record())
         except ConfigError as error:
             raise ConfigError(f"{path}, trial {number}: {error}; nothing was imported") from error
-    # A failure is only imported where there is nothing yet: a stored one may be a later attempt.
+    # A failure is only imported for a trial that is not stored: a stored one may be more recent.
     there = store.statuses()
     return store.add(
         (record, None)
@@ -171,9 +171,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if kind == "json":
         content = json.loads(_text(path))
         if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
-            raise ValueError("no list of trials in it")
+            raise ValueError("it has no list of trials")
         if not all(isinstance(row, dict) for row in content["trials"]):
-            raise ValueError("not every trial in it has columns")
+            raise ValueError("a trial in it is not an object")
         return list(content["trials"])
     if kind == "csv":
         text = _text(path)
@@ -182,7 +182,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         if "id" not in (reader.fieldnames or ()):
-            raise ValueError("no id in it")
+            raise ValueError("it has no column id")
         return list(reader)
     arrow, parquet = _arrow()
     try:
@@ -199,12 +199,12 @@ def _text(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     content = text.encode("utf-8")
-    # Without the time of day, so that the same trials have the same bytes.
+    # Without a timestamp, so that the same trials give the same bytes.
     write_bytes(path, gzip.compress(content, mtime=0) if path.suffix.lower() == ".gz" else content)
 
 
 def row_of(record: Record) -> dict[str, Any]:
-    """Return a trial by its columns, as plain values."""
+    """Return the columns of a trial as plain values."""
     return asdict(TrialRow.of(record))
 
 
@@ -218,7 +218,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a CSV or Parquet file with its numbers and JSON read, without empty columns."""
+    """Return a row of a CSV or Parquet file with numbers and JSON parsed, without empty columns."""
     values: dict[str, Any] = {}
     for name, value in row.items():
         if value == "":
@@ -228,7 +228,7 @@ def _parsed(row: dict[str, Any]) -> dict[str, Any]:
             text = isinstance(value, str) and name in (*_JSON, *_WHOLE, *_NUMBERS)
             values[name] = kind(value) if text else value
         except ValueError as error:
-            raise ConfigError(f"{name} = {value!r} cannot be read ({error})") from error
+            raise ConfigError(f"{name} = {value!r} cannot be parsed ({error})") from error
     return values
 
 

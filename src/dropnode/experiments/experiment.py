@@ -4,7 +4,7 @@
 
     trials.sqlite     every trial that ended, with its history
     trials.csv.gz     the same without histories; another machine can continue from it
-    experiment.json   the spec, and the part of it that was asked for
+    experiment.json   the spec, and the requested part of it
     results.*         tables as JSON, CSV, Markdown and LaTeX
     report.html       tables and figures on one page; figures/ has the figures as files
 """
@@ -49,14 +49,14 @@ EXPORT_EVERY = 60.0
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a spec was asked for; None for all of it."""
+    """The requested part of a spec; None for everything."""
 
     datasets: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     seeds: int | None = None
 
     def of(self, spec: Spec) -> Spec:
-        """Return that part."""
+        """Return this part of a spec."""
         return spec.only(self.datasets, self.methods, self.seeds)
 
 
@@ -71,7 +71,7 @@ class Reproduction:
     ----------
     results : Results
     interrupted : bool
-        Whether Ctrl-C ended it early.
+        Whether it was stopped by Ctrl-C.
     failed, missing : int
         Number of planned trials that failed, and of those that have not ended.
     """
@@ -82,7 +82,7 @@ class Reproduction:
     missing: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values of ``results.json``, and the fields of this class beside them."""
+        """Return the values of ``results.json``, and the other fields of this class."""
         return self.results.as_json() | {
             "interrupted": self.interrupted,
             "failed": self.failed,
@@ -100,18 +100,18 @@ def reproduce(
     observers: Sequence[TrialObserver] = (),
     command: str = "",
 ) -> Reproduction:
-    """Run the trials of an experiment that ``out`` lacks, and write its results and report there.
+    """Run the missing trials of an experiment, and write its results and report to ``out``.
 
     Exported trials in the folder, such as those that come with the repository, are imported first.
-    Ctrl-C ends the trials that are running; the finished ones are summarised.
+    Ctrl-C stops the running trials; the finished ones are summarised.
     """
     chosen = part.of(spec)
     with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
-        _adopt(store, out)
-        data = Data.load(chosen.datasets, range(chosen.splits))
+        _import_exported(store, out)
+        data = Data.load(chosen.datasets, chosen.split_seeds)
         job = Job(data, chosen.measures)
-        # Asked for before anything is run: a spec that cannot be run is an error at once.
+        # Planned before anything is run, so that an invalid spec is an error at once.
         cells = row_cells(chosen, data)
         story = {"name": spec.name, "spec": spec.text, "part": asdict(part), "command": command}
         write_json(out / "experiment.json", story)
@@ -134,7 +134,7 @@ def reproduce(
             if not record.lacks(chosen.measures) or record.status == "failed"
         }
     write_report(out)
-    # Of a row that chooses a setting, the results have the chosen trials alone.
+    # The results have only the chosen trials of a row that chooses a setting.
     planned = results.trials | {trial.id for cell in cells for trial in cell.trials}
     return Reproduction(
         results,
@@ -156,21 +156,21 @@ def report(out: Path) -> Path:
         part = Part(datasets, methods, asked["seeds"])
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ConfigError(
-            f"{out} holds no experiment ({type(error).__name__}: {error}); first run: "
+            f"{out} has no experiment ({type(error).__name__}: {error}); first run: "
             f"dropnode reproduce EXPERIMENT --out {out}"
         ) from error
     chosen = part.of(spec)
     exported_only = not (out / FILE).exists()
     with Store(out) as store:
         if exported_only:
-            _adopt(store, out)
-        data = Data.load(chosen.datasets, range(chosen.splits))
+            _import_exported(store, out)
+        data = Data.load(chosen.datasets, chosen.split_seeds)
         write_results(out, _sum_up(chosen, data, store, story["command"]))
     return write_report(out)
 
 
-def _adopt(store: Store, out: Path) -> None:
-    """Import the exported trials of a folder; uncompressed ones are of earlier versions."""
+def _import_exported(store: Store, out: Path) -> None:
+    """Import the exported trials of a folder; earlier versions did not compress them."""
     for name in (EXPORT, "trials.csv"):
         if (out / name).exists():
             import_trials(store, out / name)
@@ -207,8 +207,8 @@ def _stages(
 ) -> list[tuple[list[tuple[Cell, dict[str, Any]]], list[Stage]]]:
     """Return the cells and the results of every stage that can be planned.
 
-    A stage can be planned when every trial of the earlier ones has ended. The last one returned is
-    the one to run.
+    A stage can be planned when every trial of the earlier stages has ended. The last stage returned
+    is the one to run.
     """
     assert spec.search is not None
     chosen: dict[str, dict[str, Any]] = {dataset: {} for dataset in spec.datasets}

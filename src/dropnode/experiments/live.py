@@ -1,4 +1,4 @@
-"""The display of a running experiment: a table that fills, or a log line per trial."""
+"""The display of a running experiment: a live table, or a log line per trial."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dropnode.training.progress import clock
 
 
 class LiveTable:
-    """An observer that shows every cell's mean and standard deviation so far, and the time left.
+    """An observer that shows each cell's current mean and standard deviation, and the time left.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class LiveTable:
             self.live.stop()
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
-        """Note the trials of the plan, and those that ended before."""
+        """Store the planned trials, and those that ended before."""
         self.cells = cells
         self.changed = time.monotonic()
         self.asked = {trial.id for cell in cells for trial in cell.trials}
@@ -94,7 +94,7 @@ class LiveTable:
         return Group(table, Text(self.status(), style="bold"))
 
     def shown(self, cell: Cell) -> str:
-        """Return mean and deviation of a cell so far, and how many of its trials are done."""
+        """Return the current mean and deviation of a cell, and how many trials are done."""
         ended = [self.ended[trial.id] for trial in cell.trials if trial.id in self.ended]
         scores = [
             100 * record.metrics["test_accuracy"]

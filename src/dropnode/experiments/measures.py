@@ -1,21 +1,24 @@
-"""Measures: what a trial tells of its training, each a function by name.
+"""Measures: the named numbers and small arrays that a trial stores about its training.
 
-A measure is computed from (graph, method, outcome, probabilities) and is a number or a small array
-as JSON has it. The standard ones are stored with every trial; a spec names further ones. Measures
-are no part of a trial's identity: a stored trial that lacks one is run again and completed.
+A measure is a function of (graph, method, outcome, probabilities) whose value can be written as
+JSON. Every trial stores the standard ones; a spec can name further ones. Measures are not part of a
+trial's identity: a stored trial without a requested measure is run again to add it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from dropnode.analysis import metrics
+from dropnode.analysis import metrics, smoothing
 from dropnode.errors import ConfigError
+from dropnode.experiments import theory_measures
 from dropnode.graph import Graph
 from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import suggestion
@@ -24,22 +27,30 @@ from dropnode.training import Method, Outcome
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training, as measures see it.
+    """A finished training, from which measures are computed.
 
     Attributes
     ----------
     graph : Graph
-        With the split that was trained on.
+        The graph with the split that was trained on.
     method : Method
     outcome : Outcome
     probabilities : ndarray
-        Of every node and class.
+        The probability of every class for every node.
     """
 
     graph: Graph
     method: Method
     outcome: Outcome
     probabilities: np.ndarray
+
+    @cached_property
+    def theory(self) -> Mapping[str, dict[str, Any] | None]:
+        """The comparisons with the paper's theorems, by family; computed once for all measures."""
+        return {
+            setting: theory_measures.curves(self.graph, self.method, setting)
+            for setting in theory_measures.SETTINGS
+        }
 
     @property
     def tested(self) -> tuple[np.ndarray, np.ndarray]:
@@ -57,20 +68,29 @@ class Measure:
     Attributes
     ----------
     title : str
-        How tables and figures call it.
+        Its name in tables and figures.
     kind : str
-        ``"fraction"`` (shown in percent), ``"number"``, ``"count"``, ``"matrix"`` or
-        ``"reliability"``: how it is summed up and drawn.
+        ``"fraction"`` (shown in percent), ``"number"``, ``"count"``, ``"matrix"``,
+        ``"reliability"`` or ``"curves"``; decides how it is summarised and drawn.
     function : callable
-        From a :class:`Training` to the value; None where there is none.
+        Returns the value for a :class:`Training`; None if it has none.
     repeats : bool
-        Whether the same trial has the same value every time; times do not.
+        Whether the same trial gives the same value every time, unlike the time it takes.
+    more_is_better : bool
+    x : str
+        The name of the curve that is the horizontal axis. A curve whose name ends in ``±`` has
+        the standard errors of another.
+    log : bool
+        Whether the axes of curves are logarithmic.
     """
 
     title: str
     kind: str
     function: Callable[[Training], Any]
     repeats: bool = True
+    more_is_better: bool = True
+    x: str = ""
+    log: bool = False
 
 
 NUMBERS = ("fraction", "number", "count")
@@ -90,15 +110,71 @@ def _reliability(training: Training) -> dict[str, Any] | None:
 def _of_best_epoch(name: str) -> Callable[[Training], float | None]:
     def measured(training: Training) -> float | None:
         value = training.outcome.best.get(name)
-        # Without validation nodes it is NaN, which JSON does not have.
+        # NaN without validation nodes, and JSON has no NaN.
         return None if value is None or value != value else value
 
     return measured
 
 
-def _loss_gap(training: Training) -> float | None:
-    val, train = (_of_best_epoch(name)(training) for name in ("val_loss", "train_loss"))
-    return None if val is None or train is None else val - train
+def _loss_gap(epoch: dict[str, float]) -> float | None:
+    """Return the validation loss minus the training loss of an epoch; None if one is unknown."""
+    gap = epoch.get("val_loss", math.nan) - epoch.get("train_loss", math.nan)
+    return None if math.isnan(gap) else gap
+
+
+EPOCHS_APART = 10
+"""Of loss curves, every tenth epoch is stored."""
+
+
+def _loss_curves(training: Training) -> dict[str, list[float]] | None:
+    history = training.outcome.history
+    if _loss_gap(history[-1]) is None:
+        return None
+    shown = history[::EPOCHS_APART]
+    return {
+        "epoch": [1.0 + number * EPOCHS_APART for number in range(len(shown))],
+        # Four decimals are more than a figure shows.
+        "training": [round(epoch["train_loss"], 4) for epoch in shown],
+        "validation": [round(epoch["val_loss"], 4) for epoch in shown],
+    }
+
+
+def _theory(setting: str) -> dict[str, Measure]:
+    """Return the measures of one family: curves, fitted exponents, and errors at full size."""
+    kind, rate = theory_measures.SETTINGS[setting]
+    told = f"{kind}, δ = {rate:g}"
+
+    def found(training: Training, theorem: str, key: str) -> float | None:
+        curves = training.theory[setting]
+        if curves is None:
+            return None
+        value = curves[theory_measures.THEOREMS[theorem]][key]
+        # The paper's perturbation is the largest size.
+        return value[-1] if isinstance(value, list) else value
+
+    def curves(training: Training) -> dict[str, list[float]] | None:
+        curves = training.theory[setting]
+        return None if curves is None else theory_measures.drawn(curves)
+
+    made = {
+        f"theory_{setting}": Measure(
+            f"relative error ({told})", "curves", curves, x=theory_measures.SIZE, log=True
+        )
+    }
+    for theorem in theory_measures.THEOREMS:
+        title = f"Theorem {theorem[-1]}"
+        made[f"{theorem}_exponent_{setting}"] = Measure(
+            f"{title}, fitted exponent ({told})",
+            "number",
+            partial(found, theorem=theorem, key="exponent"),
+        )
+        made[f"{theorem}_error_{setting}"] = Measure(
+            f"{title}, relative error at the paper's size ({told})",
+            "number",
+            partial(found, theorem=theorem, key="relative_error"),
+            more_is_better=False,
+        )
+    return made
 
 
 def _seconds_per_epoch(training: Training) -> float:
@@ -118,14 +194,45 @@ STANDARD: Mapping[str, Measure] = MappingProxyType(
         "reliability": Measure("reliability", "reliability", _reliability),
     }
 )
-"""What every trial stores."""
+"""The measures that every trial stores."""
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         **STANDARD,
-        "loss_gap": Measure("generalisation gap (validation − training loss)", "number", _loss_gap),
+        "loss_gap": Measure(
+            "generalisation gap (validation − training loss)",
+            "number",
+            lambda training: _loss_gap(training.outcome.best),
+            more_is_better=False,
+        ),
+        "final_loss_gap": Measure(
+            "generalisation gap in the last epoch",
+            "number",
+            lambda training: _loss_gap(training.outcome.history[-1]),
+            more_is_better=False,
+        ),
+        "loss_curves": Measure("cross-entropy", "curves", _loss_curves, x="epoch"),
+        "madgap_by_labels": Measure(
+            "MADGap by labels",
+            "number",
+            lambda training: smoothing.madgap_by_labels(
+                smoothing.last_layer(training.method), training.graph.labels
+            ),
+        ),
+        "madgap_by_hops": Measure(
+            "MADGap by hops",
+            "number",
+            lambda training: smoothing.madgap_by_hops(
+                smoothing.last_layer(training.method), training.graph.adjacency
+            ),
+        ),
+        **{
+            name: measure
+            for setting in theory_measures.SETTINGS
+            for name, measure in _theory(setting).items()
+        },
         "seconds_per_epoch": Measure(
-            "seconds per epoch", "number", _seconds_per_epoch, repeats=False
+            "seconds per epoch", "number", _seconds_per_epoch, repeats=False, more_is_better=False
         ),
     }
 )
@@ -133,7 +240,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 
 
 def check_measures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of further measures, each once; an unknown one is an error."""
+    """Return the given measures that are not standard, each once; an unknown one is an error."""
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
         if name not in MEASURES:
@@ -142,9 +249,9 @@ def check_measures(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def measure(training: Training, further: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the standard measures of a training, and the further ones asked for."""
+    """Return the standard measures of a training, and the requested further ones."""
     measured = {name: MEASURES[name].function(training) for name in (*STANDARD, *further)}
-    # A number that there is none of is told; a figure that cannot be drawn is left out.
+    # A number that is missing is stored as None; a matrix or diagram that is missing is left out.
     return {
         name: value
         for name, value in measured.items()

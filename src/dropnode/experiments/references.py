@@ -1,36 +1,44 @@
-"""References: which graph a run is about, as one line of text.
+"""References: the name of the graph of a run, as one line of text.
 
-A reference is a dataset of the catalogue (``cora``), a file (``graphs/mine.npz``), or either of
-them changed by transforms (``cora@random-edges:rate=0.1,seed=3``). A transform is known by its
-recipe, the text behind the ``@``, so that a run can be planned without making its graph.
+A reference is a dataset of the catalogue (``cora``), a file (``graphs/mine.npz``), or one of these
+changed by transforms (``cora@random-edges:rate=0.1,seed=3``). The recipe of the transforms, the
+text after the ``@``, identifies them, so that a run can be planned without computing its graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from dropnode.analysis.attacks.flips import Watch
 from dropnode.analysis.attacks.metattack import Metattack, metattack
 from dropnode.analysis.attacks.prbcd import Prbcd, prbcd
 from dropnode.analysis.attacks.random_edges import DEFINITIONS, add_random_edges
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
+from dropnode.data.catalogue import PerClass, find
 from dropnode.data.graph_file import is_path
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
+from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import Config, choice, count, positive, read_changes, share, suggestion
 
 
 @dataclass(frozen=True)
 class RandomEdges(Config):
-    """Options of the random attack: fake edges as a fraction of the graph's, and their seed.
+    """Options of the random attack.
 
-    ``definition`` says what the rate means; see
-    :func:`~dropnode.analysis.attacks.random_edges.number_of_edges`.
+    Attributes
+    ----------
+    rate : number of fake edges as a fraction of the graph's edges
+    seed : which edges are drawn
+    definition : ``"clean"``, or ``"cumulative"`` as in the authors' first script, where a rate of
+        10 % adds 1 + 2 + ... + 10 = 55 %
     """
 
     rate: float = positive()
@@ -40,31 +48,48 @@ class RandomEdges(Config):
 
 @dataclass(frozen=True)
 class LabelRate(Config):
-    """Options of a split by label rate: training nodes as a fraction of all nodes."""
+    """Options of a split by label rate.
+
+    Attributes
+    ----------
+    rate : training nodes as a fraction of all nodes
+    """
 
     rate: float = share()
 
 
 @dataclass(frozen=True)
+class OneClass(Config):
+    """Options of a graph with two classes: one class, and all others.
+
+    Attributes
+    ----------
+    code : the number of the class, counted from 0
+    """
+
+    code: int = count(least=0)
+
+
+@dataclass(frozen=True)
 class Transform:
-    """A way to make a graph from another.
+    """A function that makes a graph from another.
 
     Attributes
     ----------
     options : type
-        Its settings, a strict configuration.
-    edges : callable, optional
-        From a graph with its split, the options, and a function to tell about progress, to the
-        graph with other edges.
+        The class of its options.
+    graph : callable, optional
+        Returns the graph with other edges or labels, given a graph with its split, the options, and
+        a function that is called with the progress.
     split : callable, optional
-        From a graph, the options and a split seed to another split. It has to be cheap: planning
-        calls it.
+        Returns another split, given a graph, the options and a split seed. It must be fast, because
+        planning calls it.
     revision : int
-        Raised when a change of code changes what the same recipe makes.
+        Increased when a change of code changes the result of a recipe.
     """
 
     options: type[Config]
-    edges: Callable[[Graph, Any, Watch | None], Graph] | None = None
+    graph: Callable[[Graph, Any, Watch | None], Graph] | None = None
     split: Callable[[Graph, Any, int], Split] | None = None
     revision: int = 1
 
@@ -73,19 +98,22 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     {
         "random-edges": Transform(
             RandomEdges,
-            edges=lambda graph, options, watch: add_random_edges(
+            graph=lambda graph, options, watch: add_random_edges(
                 graph, options.rate, options.seed, options.definition
             ),
         ),
-        "metattack": Transform(Metattack, edges=metattack),
-        "prbcd": Transform(Prbcd, edges=prbcd),
+        "metattack": Transform(Metattack, graph=metattack),
+        "prbcd": Transform(Prbcd, graph=prbcd),
         "label-rate": Transform(
             LabelRate,
             split=lambda graph, options, seed: label_rate_split(graph.labels, options.rate, seed),
         ),
+        "one-class": Transform(
+            OneClass, graph=lambda graph, options, watch: one_class(graph, options.code)
+        ),
     }
 )
-"""Every transform by the name that a reference gives it."""
+"""Every transform by its name in a reference."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +125,19 @@ class Step:
 
     @property
     def transform(self) -> Transform:
-        """What it does."""
+        """The transform of this step."""
         return TRANSFORMS[self.name]
 
     def __str__(self) -> str:
-        told = ",".join(f"{key}={value}" for key, value in self.options.identity().items())
+        options = ",".join(f"{key}={value}" for key, value in self.options.identity().items())
         revision = self.transform.revision
         name = self.name if revision == 1 else f"{self.name}#{revision}"
-        return f"{name}:{told}" if told else name
+        return f"{name}:{options}" if options else name
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A graph by what it is made from.
+    """A graph, given by its source and its transforms.
 
     Attributes
     ----------
@@ -130,13 +158,13 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read a reference; what it cannot be is an error that says what it could."""
-        # A path may hold any character, an @ too.
+        """Read a reference; an unknown dataset, transform or option is an error."""
+        # A path may contain any character, also an @.
         source, *steps = [text] if Path(text).exists() else text.split("@")
         if source not in dataset_names() and not is_path(source):
             raise ConfigError(
-                f"unknown dataset {source!r}{suggestion(source, dataset_names())}; or the path of "
-                "an .npz file"
+                f"unknown dataset {source!r}{suggestion(source, dataset_names())}; or give the "
+                "path of an .npz file"
             )
         return cls(source, tuple(_step(step, text) for step in steps))
 
@@ -145,13 +173,43 @@ class Reference:
         """The catalogue entry whose presets apply; None for a file."""
         return self.source if self.source in dataset_names() else None
 
+    @property
+    def draws_splits(self) -> bool:
+        """Whether every split seed draws another split; a published split is the same for all."""
+        if any(step.transform.split is not None for step in self.steps):
+            return True
+        name = self.catalogue_name
+        return name is not None and isinstance(find(name).split, PerClass)
+
     @cached_property
     def recipe(self) -> str:
-        """What the transforms are; empty for a graph as it is."""
+        """The transforms as text; empty for an unchanged graph."""
         return "@".join(map(str, self.steps))
 
     def __str__(self) -> str:
         return "@".join((self.source, *map(str, self.steps)))
+
+    def along(self, axis: str) -> tuple[str, str | None, float]:
+        """Return where the graph lies on an axis: an option of a transform, ``metattack.rate``.
+
+        Returns
+        -------
+        str
+            The reference without that transform.
+        str or None
+            The other options of the transform; None if the reference does not have it.
+        float
+            The value of the option, 0 without the transform.
+        """
+        name, _, option = axis.partition(".")
+        others = tuple(step for step in self.steps if step.name != name)
+        base = str(replace(self, steps=others))
+        for step in self.steps:
+            if step.name == name and option in step.options.names():
+                rest = {k: v for k, v in step.options.identity().items() if k != option}
+                told = ", ".join(f"{key}={value}" for key, value in rest.items())
+                return base, told, float(getattr(step.options, option))
+        return base, None, 0.0
 
     def then(self, name: str, options: Mapping[str, Any]) -> Reference:
         """Return the reference with one more transform."""
@@ -163,7 +221,7 @@ class Reference:
         return Reference(self.source, self.steps[-1:])
 
     def split(self, graph: Graph, seed: int) -> Split:
-        """Return the split of the source's graph that this reference has with a split seed."""
+        """Return the split of this reference for a split seed, given the source's graph."""
         split = draw_split(self.source, graph, seed)
         for step in self.steps:
             if step.transform.split is not None:
@@ -171,19 +229,33 @@ class Reference:
         return split
 
     def transformed(self, graph: Graph, watch: Watch | None = None) -> Graph:
-        """Return the source's graph, with its split, after the transforms of its edges.
+        """Return the source's graph, with its split, changed by the transforms.
 
         An attack may depend on the training nodes, so the split has to be the final one.
         """
         for step in self.steps:
-            if step.transform.edges is not None:
-                graph = step.transform.edges(graph, step.options, watch)
+            if step.transform.graph is not None:
+                graph = step.transform.graph(graph, step.options, watch)
         return graph
 
     def load(self, split_seed: int = 0, watch: Watch | None = None) -> Graph:
         """Load the graph with its split; ``watch`` is told about the progress of an attack."""
         graph = load_dataset(self.source, split_seed=split_seed)
         return self.transformed(graph.with_split(self.split(graph, split_seed)), watch)
+
+
+def one_class(graph: Graph, code: int) -> Graph:
+    """Return a graph whose labels tell one class from all others.
+
+    Examples
+    --------
+    >>> one_class(load_dataset("sbm", nodes=300, classes=3), 2).class_names
+    ('others', '2')
+    """
+    if code >= graph.num_classes:
+        raise ConfigError(f"class {code} of a graph with the classes 0 to {graph.num_classes - 1}")
+    labels = np.where(graph.labels == UNKNOWN, UNKNOWN, graph.labels == code)
+    return graph.with_labels(labels, ("others", graph.class_names[code]))
 
 
 def _step(text: str, whole: str) -> Step:

@@ -1,8 +1,8 @@
-"""The results of an experiment: what ``results.json`` holds, as dataclasses.
+"""The results of an experiment: the contents of ``results.json`` as dataclasses.
 
-The summary makes them, and the writers, the report and the command line read them. Accuracies and
-other fractions are in percent. Reading is strict: an unknown or missing key, or a value of another
-type, is an error that names it.
+``summary.py`` creates them, and the writers, the report and the command line read them. Accuracies
+and other fractions are in percent. Reading is strict: an unknown or missing key, or a value of
+another type, is an error that names it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from dropnode.errors import ConfigError
+from dropnode.experiments.spec import Plot
 from dropnode.experiments.statistics import Difference, Summary
 from dropnode.settings import suggestion
 
 _FLAT = {"flat": True}
-"""Metadata of a field whose own fields stand beside the others in JSON."""
+"""Metadata of a field whose own fields are not nested in JSON."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine and the software that summed up the results."""
+    """The machine and the software that summarised the results."""
 
     platform: str
     processor: str
@@ -60,13 +61,13 @@ class RowResult:
     ----------
     dataset, method, label, preset : str
     config : dict
-        Settings that are not at their default.
+        Settings that differ from their default.
     accuracy : Summary
-        Of the test accuracies.
+        The summary of the test accuracies.
     median : float or None
         Median test accuracy.
     asked, failed : int
-        Number of trials asked for, and of those that failed.
+        Number of requested trials, and of those that failed.
     paper, paper_std : float or None
         The published mean and standard deviation.
     difference : float or None
@@ -74,12 +75,15 @@ class RowResult:
     seconds : float or None
         Median time of a trial.
     trials : tuple of str
-        Ids of the trials asked for.
+        Ids of the requested trials.
     measures : dict
-        From the name of each further measure that the spec asks for, if it is a number, to its
-        summary.
+        The summary of each further measure that the spec requests and that is a number, by name.
     chosen : dict
-        The setting that validation chose, where the row leaves one to it.
+        The settings that were chosen by validation accuracy, if any.
+    series : str
+        The name of the series of rows that this one belongs to, if a setting is varied.
+    at : dict
+        The value of that setting.
     """
 
     dataset: str
@@ -98,16 +102,18 @@ class RowResult:
     trials: tuple[str, ...]
     measures: Mapping[str, Summary] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    series: str = ""
+    at: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Whether every trial asked for has a test accuracy."""
+        """Whether every requested trial has a test accuracy."""
         return not self.failed and self.accuracy.n >= self.asked
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The reference row compared with another; p-values corrected by Holm's method."""
+    """A comparison of the reference row with another; p-values are corrected by Holm's method."""
 
     dataset: str
     first: str
@@ -128,7 +134,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim of the paper, tested on one dataset."""
+    """A claim of the paper, tested on one dataset; by test accuracy if no measure is named."""
 
     claim: str
     dataset: str
@@ -140,6 +146,7 @@ class ClaimResult:
     n_than: int
     p_holm: float | None
     verdict: Verdict
+    measure: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,10 +176,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that ``results.json`` holds.
+    """The contents of ``results.json``.
 
     An experiment has either ``rows``, with their comparisons and claims, or ``stages``. In JSON the
-    stages are called ``search``, and null where there are none.
+    stages are called ``search``, which is null if there are none.
     """
 
     experiment: str
@@ -186,10 +193,11 @@ class Results:
     comparisons: tuple[Comparison, ...]
     claims: tuple[ClaimResult, ...]
     stages: tuple[Stage, ...] = field(metadata={"key": "search", "empty": None})
+    plots: tuple[Plot, ...] = ()
 
     @property
     def trials(self) -> set[str]:
-        """Ids of all trials that the results are about."""
+        """Ids of all trials in the results."""
         settings = [row for stage in self.stages for row in stage.rows]
         lines: list[RowResult | StageRow] = [*self.rows, *settings]
         return {identifier for line in lines for identifier in line.trials}
@@ -200,7 +208,7 @@ class Results:
 
     @classmethod
     def from_json(cls, values: Any) -> Results:
-        """Read what :meth:`as_json` returns; anything else is a :class:`ConfigError`."""
+        """Return the results from the values of :meth:`as_json`, or raise :class:`ConfigError`."""
         return _record("", values, cls)
 
 
@@ -210,16 +218,16 @@ def read_results(path: Path) -> Results:
         return Results.from_json(json.loads(path.read_bytes(), parse_constant=_refuse))
     except ValueError as error:
         raise ConfigError(
-            f"{path} is damaged ({error}); write it again with: dropnode report {path.parent}"
+            f"{path} is invalid ({error}); write it again with: dropnode report {path.parent}"
         ) from error
 
 
 def _refuse(constant: str) -> None:
-    raise ConfigError(f"{constant} is not a number of JSON")
+    raise ConfigError(f"{constant} is not a number in JSON")
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value in the types of JSON."""
     if dataclasses.is_dataclass(value):
         values: dict[str, Any] = {}
         for one in dataclasses.fields(value):
@@ -240,7 +248,7 @@ _Record = TypeVar("_Record")
 
 
 def _record(where: str, values: Any, kind: type[_Record]) -> _Record:
-    """Read a dataclass; ``where`` leads to it from the top of the file."""
+    """Read a dataclass; ``where`` is its path from the top of the file."""
     if not isinstance(values, dict):
         raise ConfigError(f"{where or 'the file'} is {_shown(values)}; expected keys and values")
     known = list(_keys(kind))

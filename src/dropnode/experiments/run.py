@@ -1,4 +1,4 @@
-"""A run: one method trained once on one graph, for a person (`run`) or an engine (`run_trial`)."""
+"""A run: one method trained once on one graph, by a user (`run`) or by an engine (`run_trial`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dropnode.training import Callback, Method, train
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked to do; ``dataset`` is a reference."""
+    """The arguments of a run; ``dataset`` is a reference."""
 
     dataset: str
     method: str = "grand"
@@ -46,11 +46,11 @@ def run(
     callbacks: Sequence[Callback] = (),
     checkpoint_every: float = 5.0,
 ) -> RunResult:
-    """Train as requested, keep everything in ``out`` if given, and return the result.
+    """Train as requested, write everything to ``out`` if given, and return the result.
 
-    With ``resume``, a run that was cut short in ``out`` goes on, and its result is bit-identical to
-    that of an uninterrupted one; a finished one is not trained again. A caller that has loaded the
-    data already can pass it.
+    With ``resume``, an interrupted run in ``out`` continues, and its result is bit-identical to
+    that of an uninterrupted one; a finished run is not trained again. ``data`` is loaded unless the
+    caller gives it.
     """
     data = load(request) if data is None else data
     record, choice = prepare(request, data)
@@ -75,8 +75,8 @@ def run(
 
 
 def run_trial(job: Job, trial: Trial) -> Finished:
-    """Train a trial: what engines call."""
-    # Should torch have been told otherwise by something imported before us.
+    """Train a trial; engines call this function in their workers."""
+    # In case another module has set a different number of threads.
     torch.set_num_threads(1)
     graph = job.data.graph(trial.dataset, trial.split_seed)
     training = perform(restore_method(trial.method, trial.config), graph, trial.seed)
@@ -91,25 +91,25 @@ def run_trial(job: Job, trial: Trial) -> Finished:
 
 @dataclass(frozen=True)
 class Job:
-    """What all trials of an experiment share: the data, and the further measures asked for."""
+    """The input of all trials of an experiment: the data, and the names of further measures."""
 
     data: Data
     measures: tuple[str, ...] = ()
 
 
 def perform(method: Method, graph: Graph, seed: int, **options: Any) -> Training:
-    """Train a method, and let it predict every node; ``options`` are those of ``train``."""
+    """Train a method and predict all nodes; ``options`` are those of ``train``."""
     outcome = train(method, graph, seed=seed, **options)
     return Training(graph, method, outcome, method.logits().softmax(dim=1).cpu().numpy())
 
 
 def load(request: Request) -> Data:
-    """Load the data that a request is about."""
+    """Load the data of a request."""
     return Data.load([request.dataset], [request.split_seed])
 
 
 def prepare(request: Request, data: Data) -> tuple[RunRecord, Choice]:
-    """Check a request; return what ``run.json`` says of it, and its method, ready to train."""
+    """Check a request; return its record for ``run.json``, and its method, ready to train."""
     _check_device(request.device)
     trial, choice = plan_with_choice(
         data,
@@ -156,7 +156,7 @@ def _result(record: RunRecord, training: Training, out: Path | None) -> RunResul
 def _check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
-    # A name torch does not know, a build without the device, and a backend without the operation.
+    # For an unknown name, a build without the device, and a backend without the operation.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(
             f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); use 'cpu'"

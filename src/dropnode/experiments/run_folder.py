@@ -1,14 +1,14 @@
-"""The folder of a run: what was asked, and everything that came out.
+"""The folder of a run: its settings and all of its results.
 
 ::
 
-    run.json                 what was asked, of which data; written first
-    checkpoint.safetensors   where the run stands; replaced as it goes
+    run.json                 the settings and the data of the run; written first
+    checkpoint.safetensors   the state of the run; replaced regularly
     history.csv              losses and accuracies of every epoch
     model/                   the trained model, for GrandClassifier.load
-    predictions.csv          every node: predicted class and confidence
-    curves.png               the history as a picture
-    result.json              the result; written last, so its presence means all is there
+    predictions.csv          predicted class and confidence of every node
+    curves.png               the history as a figure
+    result.json              the result; written last, so that it exists only in a complete folder
 """
 
 from __future__ import annotations
@@ -30,14 +30,36 @@ from dropnode.saving import save_model
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What was asked, of which data: the content of ``run.json``.
+    """The settings and the data of a run: the content of ``run.json``.
 
     Attributes
     ----------
     id : str
-        The identity of the run, the same as that of a trial; the device is no part of it.
+        The id of the trial with these settings; the device is not part of it.
+    dataset : str
+        The reference that was asked for.
+    dataset_sha256 : str
+        The fingerprint of the graph that the reference starts from.
+    recipe : str
+        The transforms of the reference; empty for a graph as it is.
+    split : str
+        The name of the split.
+    split_sha256 : str
+        The hash of the split of a graph outside the catalogue; else empty.
+    method : str
+        The name of the method.
+    preset : str
+        The name of the preset.
+    revision : int
+        The revision of the method's code.
     config : dict
-        Every key.
+        Every key of the configuration.
+    seed : int
+        The seed of the run.
+    device : str
+        Where it was computed.
+    versions : dict
+        Of Python, torch, NumPy and this package.
     """
 
     id: str
@@ -57,9 +79,26 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunResult(RunRecord):
-    """The result of a run: the content of ``result.json``, and what ``train --json`` prints.
+    """The result of a run: the content of ``result.json`` and the output of ``train --json``.
 
-    Accuracies are fractions; ``out`` is the folder that keeps the run, if there is one.
+    Attributes
+    ----------
+    test_accuracy : float or None
+        The share of test nodes that are classified correctly; null without test labels.
+    val_accuracy, val_loss : float or None
+        Of the validation nodes, in the epoch that was kept; null without validation nodes.
+    best_epoch : int
+        The epoch whose weights were kept.
+    epochs : int
+        Number of epochs run.
+    seconds : float
+        The duration of training.
+    seconds_per_epoch : float
+        The same, divided by the epochs.
+    interrupted : bool
+        Whether Ctrl-C ended the training.
+    out : str or None
+        The folder that keeps the run.
     """
 
     test_accuracy: float | None
@@ -74,12 +113,12 @@ class RunResult(RunRecord):
 
 
 def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | None:
-    """Check that a folder is free for a run, or holds that same run; return its result if it ended.
+    """Check that a folder is empty or has the same run; return the run's result if it finished.
 
     Raises
     ------
     ConfigError
-        If the folder holds anything else, or there is a run and ``resume`` was not asked for.
+        If the folder contains anything else, or contains a run and ``resume`` is false.
     """
     path = out / "run.json"
     if resume and out.is_dir():
@@ -87,20 +126,20 @@ def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | No
     if not path.exists():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(
-                f"{out} exists and holds no run of ours; choose a new folder with --out"
+                f"{out} exists and is not the folder of a run; choose a new folder with --out"
             )
         return None
     if not resume:
         raise ConfigError(
-            f"{out} already holds a run; add --resume to go on with it, or choose "
+            f"{out} already has a run; add --resume to continue it, or choose "
             "another folder with --out"
         )
     before, asked = _read_json(path), asdict(record)
-    # What people know a run by comes first, its hashes last.
+    # Readable differences are reported first, hashes last.
     for key in sorted(asked, key=lambda name: (name == "id", "sha256" in name)):
         if key != "versions" and before.get(key) != asked[key]:
             raise ConfigError(
-                f"{out} holds a run with another {_difference(key, before.get(key), asked[key])}; "
+                f"{out} has a run with another {_difference(key, before.get(key), asked[key])}; "
                 "repeat its command, or choose another folder with --out"
             )
     path = out / "result.json"
@@ -123,7 +162,7 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
     part = np.full(graph.num_nodes, "", dtype=object)
     for name in ("train", "val", "test"):
         part[getattr(graph.split, name)] = name
-    names = np.array([*graph.class_names, ""], dtype=object)  # the last is that of unknown, -1
+    names = np.array([*graph.class_names, ""], dtype=object)  # the last is for unknown, -1
     with atomic_write(out / "predictions.csv", "w") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["id", "part", "label", "predicted", "confidence"])
@@ -137,8 +176,8 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
                 strict=True,
             )
         )
-    told = asdict(result)
-    provenance = {key: told[key] for key in ("dataset", "split", "preset", "method", "seed")}
+    values = asdict(result)
+    provenance = {key: values[key] for key in ("dataset", "split", "preset", "method", "seed")}
     extra = {
         "history": outcome.measured,
         "validation_history": outcome.measured if len(graph.split.val) else [],
@@ -146,7 +185,7 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
     }
     save_model(out / "model", training.method, graph, provenance=provenance, extra=extra)
     if outcome.epochs > 1:
-        # matplotlib takes most of a second to import, and only a run that is kept needs it.
+        # Imported here, because matplotlib takes most of a second and only saved runs need it.
         from dropnode.experiments.curves import save_curves
 
         save_curves(
@@ -154,7 +193,7 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
             outcome,
             f"{result.method} on {result.dataset}, preset {result.preset}, seed {result.seed}",
         )
-    write_json(out / "result.json", told)
+    write_json(out / "result.json", values)
 
 
 def _read_result(path: Path) -> RunResult:
@@ -171,14 +210,14 @@ def _difference(key: str, before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         key = next(name for name in {**before, **now} if before.get(name) != now.get(name))
         before, now = before.get(key), now.get(key)
-    return f"{key} ({before!r} there, {now!r} asked for)"
+    return f"{key} ({before!r} there, {now!r} requested)"
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
-            raise ValueError(f"it holds {type(value).__name__}, not an object")
+            raise ValueError(f"expected a JSON object, found {type(value).__name__}")
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); choose another folder with --out"

@@ -1,4 +1,4 @@
-"""The runner: from a spec to trials, and from trials to what the store lacks of them."""
+"""The runner: plans the trials of a spec, and runs those that the store does not have."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 from dropnode.engines.base import Failure
 from dropnode.experiments.run import Job
-from dropnode.experiments.spec import Row, Search, Spec
+from dropnode.experiments.spec import Search, Spec
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Data, Finished, Trial, plan
 
 Engine = Callable[[Sequence[Trial], Job], Generator[tuple[Trial, Finished | Failure], None, None]]
-"""Runs trials, wherever that is, and yields each as it ends."""
+"""Runs trials, on this machine or elsewhere, and yields each as it ends."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one line of a table on one dataset, with one setting.
+    """The trials of one row of a table on one dataset, with one setting.
 
-    ``setting`` is what a stage of a search, or a row that leaves something to validation, changes.
+    ``setting`` has the changes that a stage of a search, or a row with ``choose``, tries here.
     """
 
     dataset: str
@@ -37,22 +37,29 @@ class TrialObserver(Protocol):
     """Receives the plan of an experiment, and every trial as it ends."""
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
-        """Look at what is to be done, and at what had ended before, by the trial's id."""
+        """Receive the planned cells, and the trials that ended before, by id."""
         ...
 
     def on_end(self, record: Record) -> None:
-        """Look at a trial that just ended."""
+        """Receive a trial that has just ended."""
         ...
 
 
 def row_cells(spec: Spec, data: Data) -> list[Cell]:
-    """Return the cells of a spec that compares rows; several where a row chooses a setting."""
+    """Return the cells of a spec with rows; several per dataset if a row chooses a setting."""
     return [
         Cell(
             dataset,
             row.name,
             row.label,
-            _trials(data, dataset, row, {**row.changes, **setting}, row.seeds[dataset]),
+            _trials(
+                data,
+                dataset,
+                row.method,
+                row.presets[dataset],
+                {**row.changes, **setting},
+                row.seeds[dataset],
+            ),
             setting,
         )
         for row in spec.rows
@@ -62,9 +69,9 @@ def row_cells(spec: Spec, data: Data) -> list[Cell]:
 
 
 def chosen_cells(cells: Sequence[Cell], find: Callable[[str], Record | None]) -> list[Cell]:
-    """Return one cell for each row and dataset: the one that validates best, the first of equals.
+    """Return the cell with the best validation accuracy for each row and dataset.
 
-    A setting none of whose trials is done is not chosen while there is another.
+    Among equals, it is the first. A cell without finished trials is chosen only if all are so.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
@@ -76,32 +83,37 @@ def _validation(cell: Cell, find: Callable[[str], Record | None]) -> float:
     records = [find(trial.id) for trial in cell.trials]
     values = [record.metrics.get("val_accuracy") for record in records if record is not None]
     known = [value for value in values if value is not None]
-    # Rounded, so that the order of a sum cannot decide between equals.
+    # Rounded, so that the order of summation cannot decide between equals.
     return round(fmean(known), 11) if known else -1.0
 
 
 def stage_cells(
     search: Search, data: Data, stage: int, chosen: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[Cell, dict[str, Any]]]:
-    """Return the cells of one stage, and what each changes, given what was chosen before."""
+    """Return the cells of one stage and their changes, given the earlier stages' choices."""
     grid = search.stages[stage]
     cells = []
-    for dataset in data.graphs:
+    for dataset in chosen:
         for values in itertools.product(*grid.values()):
             tried = dict(zip(grid, values, strict=True))
             changes = {**search.changes, **chosen[dataset], **tried}
             name = ", ".join(f"{key}={value}" for key, value in tried.items())
-            trials = _trials(data, dataset, search, changes, search.seeds)
+            trials = _trials(data, dataset, search.method, search.preset, changes, search.seeds)
             cells.append((Cell(dataset, name, name, trials, tried), tried))
     return cells
 
 
 def _trials(
-    data: Data, dataset: str, of: Row | Search, changes: Mapping[str, Any], seeds: int
+    data: Data,
+    dataset: str,
+    method: str,
+    preset: str | None,
+    changes: Mapping[str, Any],
+    seeds: int,
 ) -> tuple[Trial, ...]:
     splits = [seed for name, seed in data.splits if name == dataset]
     return tuple(
-        plan(data, dataset, split, of.method, of.preset, changes, seed)
+        plan(data, dataset, split, method, preset, changes, seed)
         for split in splits
         for seed in range(seeds)
     )
@@ -116,10 +128,10 @@ def run_cells(
     retry: bool = False,
     observers: Sequence[TrialObserver] = (),
 ) -> None:
-    """Run what the store lacks of some cells, and store each trial as it ends.
+    """Run those trials of some cells that are not stored, and store each as it ends.
 
-    A trial that is done is run again only if it lacks a measure that is asked for: it has to give
-    the same numbers as before, and is completed. Failed ones are run again with ``retry``.
+    A finished trial is run again only if a requested measure is missing. It must then give the same
+    numbers as before, and the measure is added. Failed trials are run again with ``retry``.
     """
     stored = {record.trial.id: record for record in store.records()}
     ended = {
@@ -144,7 +156,7 @@ def run_cells(
 
 
 def in_turn(cells: Iterable[Cell]) -> Iterator[Trial]:
-    """Return the trials of all cells, each once, the first of every cell before the second."""
+    """Yield each trial of all cells once: first the first trial of every cell, and so on."""
     seen = set()
     for round_of_trials in itertools.zip_longest(*(cell.trials for cell in cells)):
         for trial in round_of_trials:

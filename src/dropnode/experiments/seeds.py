@@ -1,4 +1,4 @@
-"""One request trained with several seeds: what a method does, rather than one draw of it.
+"""One request trained with several seeds, for the mean and the spread of its results.
 
 ::
 
@@ -27,18 +27,18 @@ from dropnode.experiments.trials import Data
 from dropnode.files import remove_leftovers, write_json
 
 INTERRUPTED = "interrupted"
-"""The error of seeds that Ctrl-C left without a result."""
+"""The error of seeds without a result after Ctrl-C."""
 
 
 class SeedObserver(Protocol):
-    """Told of every seed as soon as it has ended."""
+    """Receives every seed as soon as it has ended."""
 
     def on_result(self, result: RunResult) -> None:
-        """Look at the result of a seed."""
+        """Receive the result of a seed."""
         ...
 
     def on_failure(self, seed: int, error: str) -> None:
-        """Look at why a seed failed."""
+        """Receive the error of a seed that failed."""
         ...
 
 
@@ -56,18 +56,24 @@ class SeedsResult:
 
     Attributes
     ----------
+    dataset, method, preset, split : str
+        As in every run.
     seeds : list of int
-        Those asked for.
+        The requested seeds.
     jobs : int
         How many ran at a time.
-    mean, std, ci95 : float or None
-        Of the test accuracy, a fraction: the deviation has n - 1, and the interval of the mean
-        (95 %, Student's t) is ``mean ± ci95``.
+    mean, std : float or None
+        Mean and standard deviation (n - 1) of the test accuracy, as fractions.
+    ci95 : float or None
+        Half the width of the 95 % interval of the mean (Student's t), a fraction.
     n : int
-        How many seeds have a test accuracy.
+        Number of seeds with a test accuracy.
     runs : list of RunResult
+        The result of each seed that ended.
     failed : list of FailedSeed
+        Seeds without a result, and why.
     seconds : float
+        The duration of all of it.
     """
 
     dataset: str
@@ -95,10 +101,10 @@ def run_seeds(
     observers: Sequence[SeedObserver] = (),
     checkpoint_every: float = 5.0,
 ) -> SeedsResult:
-    """Train ``count`` seeds from ``request.seed`` on, side by side, and sum them up.
+    """Train ``count`` seeds, starting at ``request.seed``, in parallel, and summarise them.
 
-    The results do not depend on ``jobs``. A seed that fails is listed as such and stops no other;
-    neither does Ctrl-C lose what is finished.
+    The results do not depend on ``jobs``. A seed that fails is listed and does not affect the
+    others. After Ctrl-C, the finished seeds are summarised.
 
     Parameters
     ----------
@@ -106,12 +112,12 @@ def run_seeds(
     count : int
         Number of seeds.
     jobs : int, optional
-        Seeds at a time, each on a core of its own; by default, and at most, as many as there are
-        cores.
+        Number of seeds to train at a time, each on its own core; by default, and at most, the
+        number of cores.
     out : Path, optional
-        A folder to keep each run in, and the summary.
+        A folder for the runs and the summary.
     resume : bool
-        Go on with the runs in ``out``: finished ones are not trained again.
+        Continue the runs in ``out``; finished ones are not trained again.
     observers : sequence of SeedObserver
     checkpoint_every : float
         Seconds between checkpoints of a run.
@@ -121,7 +127,7 @@ def run_seeds(
     SeedsResult
     """
     if count < 1 or (jobs is not None and jobs < 1):
-        raise ConfigError(f"{count} seeds, {jobs} at a time; expected at least 1 of either")
+        raise ConfigError(f"{count} seeds, {jobs} at a time; expected at least 1 of each")
     started = time.monotonic()
     seeds = range(request.seed, request.seed + count)
     jobs = usable_jobs(jobs, count)
@@ -152,13 +158,13 @@ def run_seeds(
     except KeyboardInterrupt:
         failed |= {seed: INTERRUPTED for seed in seeds if seed not in results | failed}
     runs = [results[seed] for seed in seeds if seed in results]
-    told = records[request.seed]
+    first = records[request.seed]
     accuracies = [run.test_accuracy for run in runs if run.test_accuracy is not None]
     summary = SeedsResult(
-        told.dataset,
-        told.method,
-        told.preset,
-        told.split,
+        first.dataset,
+        first.method,
+        first.preset,
+        first.split,
         seeds=list(seeds),
         jobs=jobs,
         **asdict(summarise(accuracies)),
@@ -173,7 +179,7 @@ def run_seeds(
 
 @dataclass(frozen=True)
 class _Assignment:
-    """What the runs of all seeds have in common."""
+    """The common input of all seeds."""
 
     request: Request
     data: Data
@@ -184,7 +190,7 @@ class _Assignment:
 
 def _train(assignment: _Assignment, seed: int) -> RunResult:
     """Train one seed, in a worker process."""
-    # Should torch have been told otherwise by something imported before us.
+    # In case another module has set a different number of threads.
     torch.set_num_threads(1)
     return run(
         replace(assignment.request, seed=seed),
@@ -202,18 +208,18 @@ def _folder(out: Path, seed: int) -> Path:
 def _earlier_results(
     out: Path, records: Mapping[int, RunRecord], resume: bool
 ) -> dict[int, RunResult]:
-    """Return what is finished in a folder; refuse one that holds anything but these seeds."""
+    """Return the finished seeds in a folder; a folder with other contents is an error."""
     if resume and out.is_dir():
         remove_leftovers(out)
     names = [path.name for path in out.iterdir()] if out.exists() else []
     ours = [name for name in names if name.startswith("seed-") or name == "seeds.json"]
     if names and not ours:
         raise ConfigError(
-            f"{out} exists and holds no seeds of ours; choose a new folder with --out"
+            f"{out} exists and is not the folder of several seeds; choose a new folder with --out"
         )
     if ours and not resume:
         raise ConfigError(
-            f"{out} already holds seeds; add --resume to go on with them, or choose another "
+            f"{out} already has seeds; add --resume to continue them, or choose another "
             "folder with --out"
         )
     finished = {}

@@ -1,4 +1,4 @@
-"""What a person sees while several seeds are trained."""
+"""The progress display for the training of several seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SeedsBar(Bar):
     ----------
     title : str
     seeds, jobs : int
-        How many there are in all, and at a time.
+        Number of seeds in total, and at a time.
     console : Console
     """
 
@@ -33,7 +33,7 @@ class SeedsBar(Bar):
         self.bar.update(self.task, total=seeds, shown=self._line(), end=None)
 
     def on_result(self, result: RunResult) -> None:
-        """Count in a seed's result."""
+        """Add the result of a seed."""
         accuracy = result.test_accuracy
         if accuracy is not None:
             self.accuracies.append(accuracy)
@@ -43,7 +43,7 @@ class SeedsBar(Bar):
         )
 
     def on_failure(self, seed: int, error: str) -> None:
-        """Count in a seed that failed."""
+        """Add a seed that failed."""
         self._advance(f"seed {seed} failed")
 
     def _advance(self, news: str) -> None:
@@ -51,18 +51,18 @@ class SeedsBar(Bar):
         left = self._left()
         end = None if left is None else time.monotonic() + left
         self.bar.update(self.task, completed=self.done, shown=self._line(), end=end)
-        told = "" if left is None else f"  about {clock(left)} left"
-        self.log(f"{news}  {self._line()}{told}")
+        text = "" if left is None else f"  about {clock(left)} left"
+        self.log(f"{news}  {self._line()}{text}")
 
     def _line(self) -> str:
-        told = f"{self.done}/{self.seeds} seeds"
+        text = f"{self.done}/{self.seeds} seeds"
         if self.accuracies:
-            told += f"  test {100 * fmean(self.accuracies):.1f}"
-            told += f" ± {100 * stdev(self.accuracies):.1f} %" if len(self.accuracies) > 1 else " %"
-        return told
+            text += f"  test {100 * fmean(self.accuracies):.1f}"
+            text += f" ± {100 * stdev(self.accuracies):.1f} %" if len(self.accuracies) > 1 else " %"
+        return text
 
     def _left(self) -> float | None:
-        """Estimate the seconds left, taking the seeds that run just now for half done."""
+        """Estimate the seconds left; seeds that are running count as half done."""
         remaining = self.seeds - self.done
         if not (self.durations and remaining):
             return None
@@ -71,7 +71,7 @@ class SeedsBar(Bar):
 
 
 class _TimeLeft(ProgressColumn):
-    """Counts down to the moment in the task's ``end``, if there is one yet."""
+    """Counts down to the time in the task's ``end``, if it is set."""
 
     def render(self, task: Task) -> Text:
         end = task.fields["end"]

@@ -14,43 +14,80 @@ from dropnode.errors import ConfigError
 from dropnode.settings import suggestion
 
 Figure = tuple[float, float | None]
-"""A published mean and, where there is one, its standard deviation, in percent."""
+"""A published mean and its standard deviation, if published, in percent."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one method, on every dataset that ``seeds`` has a number for.
+    """A row of the table: one method, on every dataset in ``seeds``.
 
-    ``choose`` has settings that are left to validation: all are trained, and on each dataset the
-    one of the highest mean validation accuracy stands for the row.
+    ``choose`` has settings to choose by validation: all are trained, and on each dataset the row
+    shows the one with the highest mean validation accuracy. A series of rows varies one setting:
+    ``series`` is its name, and ``at`` the value in this row, such as ``{"order": 8}``.
     """
 
     name: str
     method: str
     label: str
-    preset: str | None
+    presets: Mapping[str, str | None]
     changes: Mapping[str, Any]
     seeds: Mapping[str, int]
     paper: Mapping[str, Figure]
     choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    series: str = ""
+    at: Mapping[str, Any] = field(default_factory=dict)
 
     def candidates(self) -> list[dict[str, Any]]:
-        """Return every setting that validation chooses from; one without changes if none."""
+        """Return all settings to choose from; a single one without changes if there are none."""
         return combinations(self.choose)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A row that is said to be better than another."""
+    """A claim that one row is better than another.
+
+    Attributes
+    ----------
+    claim : the claim in words
+    better : the name of the row that is said to be better
+    than : the name of the other row
+    measure : what they are compared by
+    datasets : where it is tested; everywhere by default
+    """
 
     claim: str
     better: str
     than: str
+    measure: str = "test_accuracy"
+    datasets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Measures drawn against a number, with a line per series of rows.
+
+    Attributes
+    ----------
+    title : title of the plot
+    x : label of the horizontal axis
+    over : the option of a transform that the datasets vary, such as ``random-edges.rate``; by
+        default, the setting that the rows vary
+    rows : the rows to draw, all by default; a row that varies nothing is a horizontal line
+    measures : the measures to draw, one panel each
+    log : whether the horizontal axis is logarithmic
+    """
+
+    title: str
+    x: str
+    over: str | None = None
+    rows: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ("test_accuracy",)
+    log: bool = False
 
 
 @dataclass(frozen=True)
 class Search:
-    """Stages of settings: each tries its grid with what the earlier ones chose."""
+    """A search in stages: each tries its grid with the settings chosen by the earlier ones."""
 
     method: str
     preset: str | None
@@ -68,14 +105,18 @@ class Spec:
     name, title, description : str
     datasets : tuple of str
     splits : int
-        How many splits every dataset without a published one is drawn; each has all seeds.
+        Number of splits to draw for every dataset without a published one; each has all seeds.
     rows : tuple of Row
     reference : str or None
-        The row that every other is compared with.
+        The row that all others are compared with.
     claims : tuple of Claim
     search : Search or None
     measures : tuple of str
-        Those that trials store beyond the standard ones.
+        The measures that trials store in addition to the standard ones.
+    plots : tuple of Plot
+    first_split : int
+        The seed of the first split. A search uses other splits than the experiment that reports
+        its result.
     """
 
     name: str
@@ -89,6 +130,13 @@ class Spec:
     search: Search | None
     text: str = field(repr=False)
     measures: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    first_split: int = 0
+
+    @property
+    def split_seeds(self) -> range:
+        """The seeds of the splits."""
+        return range(self.first_split, self.first_split + self.splits)
 
     def only(
         self,
@@ -106,8 +154,10 @@ class Spec:
             )
             chosen = replace(chosen, datasets=kept, rows=rows)
         if methods is not None:
-            names = _chosen("method", methods, [row.name for row in self.rows])
-            rows = tuple(row for row in chosen.rows if row.name in names)
+            known = [name for row in self.rows for name in (row.series, row.name) if name]
+            asked = _chosen("method", methods, dict.fromkeys(known))
+            rows = tuple(row for row in chosen.rows if {row.name, row.series} & set(asked))
+            names = [row.name for row in rows]
             claims = tuple(c for c in self.claims if {c.better, c.than} <= set(names))
             reference = self.reference if self.reference in names else None
             chosen = replace(chosen, rows=rows, claims=claims, reference=reference)

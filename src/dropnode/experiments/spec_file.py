@@ -1,21 +1,21 @@
 """Spec files: an experiment as YAML, read strictly.
 
-An unknown key, dataset, method or setting is an error, before anything is run.
+An unknown key, dataset, method or setting is an error before anything is run.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.measures import check_measures
+from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_measures
 from dropnode.experiments.references import Reference
-from dropnode.experiments.spec import Claim, Figure, Row, Search, Spec, combinations
+from dropnode.experiments.spec import Claim, Figure, Plot, Row, Search, Spec, combinations
 from dropnode.methods.table import make_method
 from dropnode.settings import check_keys, count, read_record, read_value, read_yaml, suggestion
 
@@ -27,7 +27,7 @@ def spec_names() -> list[str]:
 
 
 def load_spec(name: str) -> Spec:
-    """Read a spec that comes with the package, by its name, or a file that ends in .yaml.
+    """Read a spec of the package by its name, or a file whose name ends in .yaml.
 
     Examples
     --------
@@ -42,8 +42,8 @@ def load_spec(name: str) -> Spec:
         return parse_spec(Path(name).stem, text)
     if name not in spec_names():
         raise ConfigError(
-            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or a file of your own "
-            "that ends in .yaml"
+            f"unknown experiment {name!r}{suggestion(name, spec_names())}; or give the path of a "
+            "spec file that ends in .yaml"
         )
     file = resources.files("dropnode.experiments") / "specs" / f"{name}.yaml"
     return parse_spec(name, file.read_text(encoding="utf-8"))
@@ -59,21 +59,42 @@ def parse_spec(name: str, text: str) -> Spec:
 
 @dataclass(frozen=True)
 class _RowRecord:
-    """A row as the file has it."""
+    """A row as the file has it.
+
+    Attributes
+    ----------
+    method : the method that is trained
+    name : how the rest of the file calls the row; by default the method's name
+    label : how tables call the row; by default its name
+    preset : the preset to start from, instead of the file's; also by catalogue name, such as
+        ``{cora: fast, pubmed: tuned}``
+    set : configuration keys and values on top of the preset and of the file's ``set``
+    seeds : number of seeds, instead of the file's; also by dataset, such as ``{cora: 100}``
+    paper : the published accuracy by dataset: a mean, or ``[mean, deviation]``, in percent
+    choose : keys whose value validation chooses, with the values to try
+    vary : one key and its values; the row becomes a series with a row for each value
+    """
 
     method: str
     name: str | None = None
     label: str | None = None
-    preset: str | None = None
+    preset: str | Mapping[str, str] | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | Mapping[str, int] | None = None
     paper: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     choose: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    vary: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _SearchRecord:
-    """A search as the file has it."""
+    """A search as the file has it.
+
+    Attributes
+    ----------
+    method : the method that is trained
+    stages : grids of keys and values to try, each with what the earlier stages chose
+    """
 
     method: str
     stages: tuple[Mapping[str, tuple[Any, ...]], ...]
@@ -81,7 +102,26 @@ class _SearchRecord:
 
 @dataclass(frozen=True)
 class _SpecRecord:
-    """The keys of a spec file."""
+    """The keys of a spec file.
+
+    Attributes
+    ----------
+    title : the heading of tables and report
+    datasets : references: names, ``.npz`` files, or transforms of these
+    seeds : seeds per row and dataset; also by dataset, such as ``{cora: 100}``
+    description : a paragraph for the report
+    preset : the preset of every row; by default ``official`` where there is one, else ``default``
+    set : configuration keys and values for every row, on top of the preset
+    splits : splits to draw for datasets without a published one; each has all seeds
+    first_split : the seed of the first split
+    measures : further measures that every trial stores
+    plots : measures to draw against a setting that rows vary, or against an option of a transform
+    rows : the methods to compare; either these or ``search``
+    include : a spec of the package whose rows and claims follow this file's
+    reference : the name of the row that every other row is compared with
+    claims : claims to test, each about two rows
+    search : settings to choose by validation, in stages; either this or ``rows``
+    """
 
     title: str
     datasets: tuple[str, ...]
@@ -90,7 +130,9 @@ class _SpecRecord:
     preset: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     splits: int = count(default=1)
+    first_split: int = count(least=0, default=0)
     measures: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()
     rows: tuple[_RowRecord, ...] | None = None
     include: str | None = None
     reference: str | None = None
@@ -100,13 +142,13 @@ class _SpecRecord:
 
 def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
     if (record.rows is None) == (record.search is None):
-        raise ConfigError("expected either rows to compare or a search, and not both")
+        raise ConfigError("expected either rows or a search, and not both")
     for key in ("reference", "claims", "include"):
         if record.search is not None and getattr(record, key):
-            raise ConfigError(f"{key} of a search; only rows are compared")
+            raise ConfigError(f"{key} is for rows, but the spec has a search; remove {key}")
     datasets = tuple(map(_reference, _distinct("datasets", record.datasets)))
-    rows = tuple(_row(row, record, datasets) for row in record.rows or ())
-    claims = record.claims
+    rows = tuple(made for row in record.rows or () for made in _rows(row, record, datasets))
+    claims = tuple(_claim(claim, datasets) for claim in record.claims)
     if record.include is not None:
         included = _included(record.include, datasets)
         rows, claims = rows + included.rows, claims + included.claims
@@ -116,13 +158,13 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
             raise ConfigError(f"two rows are called {row!r}; rename one of them")
     if record.reference is not None and record.reference not in names:
         raise ConfigError(
-            f"reference {record.reference!r} is no row{suggestion(record.reference, names)}"
+            f"reference {record.reference!r} is not a row{suggestion(record.reference, names)}"
         )
     for claim in claims:
         for side in (claim.better, claim.than):
             if side not in names:
                 raise ConfigError(
-                    f"claim {claim.claim!r} is about {side!r}, which is no row"
+                    f"claim {claim.claim!r} is about {side!r}, which is not a row"
                     f"{suggestion(side, names)}"
                 )
     return Spec(
@@ -137,39 +179,71 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
         None if record.search is None else _search(record.search, record, datasets),
         text,
         check_measures(record.measures),
+        tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots),
+        record.first_split,
     )
 
 
 def _included(name: str, datasets: tuple[str, ...]) -> Spec:
-    """Return the spec of the package whose rows and claims follow the spec's own."""
+    """Return the spec whose rows and claims are added after the spec's own."""
     included = load_spec(name)
     if included.search or included.datasets != datasets:
         raise ConfigError(
-            f"include of {name!r}, which is about {', '.join(included.datasets)}; expected rows "
-            f"about {', '.join(datasets)}"
+            f"include {name!r} has the datasets {', '.join(included.datasets)}; expected a spec "
+            f"with rows on {', '.join(datasets)}"
         )
     return included
 
 
-def _row(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Row:
+def _rows(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> list[Row]:
+    """Return the row of a record, or one for each value of the key that it varies."""
     name = record.method if record.name is None else record.name
-    preset = whole.preset if record.preset is None else record.preset
+    label = name if record.label is None else record.label
+    if not record.vary:
+        return [_row(record, whole, datasets, name, label)]
+    _check_grid(record.vary)
+    if len(record.vary) > 1:
+        raise ConfigError(
+            f"{name} varies {', '.join(record.vary)}; expected one key, and a row for each value "
+            "of the others"
+        )
+    ((key, values),) = record.vary.items()
+    return [
+        replace(
+            _row(
+                replace(record, set={**record.set, key: value}),
+                whole,
+                datasets,
+                f"{name} {key}={value}",
+                f"{label}, {key} = {value}",
+            ),
+            series=name,
+            at={key: value},
+        )
+        for value in values
+    ]
+
+
+def _row(
+    record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...], name: str, label: str
+) -> Row:
     changes = {**whole.set, **record.set}
     seeds = whole.seeds if record.seeds is None else record.seeds
     counts = _by_dataset(seeds) if isinstance(seeds, Mapping) else dict.fromkeys(datasets, seeds)
     check_keys(counts, (), datasets, f"seeds of {name}")
     if not counts:
         raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
+    presets = {dataset: _preset(record, whole, dataset) for dataset in counts}
     _check_grid(record.choose)
     for dataset, tried in itertools.product(counts, combinations(record.choose)):
-        _check_setting(record.method, dataset, preset, {**changes, **tried})
+        _check_setting(record.method, dataset, presets[dataset], {**changes, **tried})
     paper = _by_dataset(record.paper)
     check_keys(paper, (), datasets, f"paper of {name}")
     return Row(
         name,
         record.method,
-        name if record.label is None else record.label,
-        preset,
+        label,
+        presets,
         changes,
         {dataset: _seeds(f"seeds of {name}", number) for dataset, number in counts.items()},
         {dataset: _figure(figure) for dataset, figure in paper.items()},
@@ -177,10 +251,63 @@ def _row(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> R
     )
 
 
+def _preset(record: _RowRecord, whole: _SpecRecord, dataset: str) -> str | None:
+    """Return the preset of a row on a dataset; a row may have one for each source."""
+    if not isinstance(record.preset, Mapping):
+        return whole.preset if record.preset is None else record.preset
+    source = Reference.parse(dataset).source
+    if source not in record.preset:
+        raise ConfigError(f"preset of {record.name or record.method} lacks {source}")
+    return record.preset[source]
+
+
+def _claim(claim: Claim, datasets: tuple[str, ...]) -> Claim:
+    measure = claim.measure
+    if measure not in MEASURES or MEASURES[measure].kind not in NUMBERS:
+        known = [name for name, one in MEASURES.items() if one.kind in NUMBERS]
+        raise ConfigError(
+            f"claim {claim.claim!r} is about {measure!r}, which is no measure that is one number"
+            f"{suggestion(measure, known)}"
+        )
+    named = tuple(map(_reference, claim.datasets))
+    check_keys(dict.fromkeys(named), (), datasets, f"datasets of claim {claim.claim!r}")
+    return replace(claim, datasets=named)
+
+
+def _plot(
+    plot: Plot, rows: tuple[Row, ...], datasets: tuple[str, ...], measures: tuple[str, ...]
+) -> Plot:
+    known = list(dict.fromkeys(row.series or row.name for row in rows))
+    for name in plot.rows:
+        if name not in known:
+            raise ConfigError(
+                f"plot {plot.title!r} draws {name!r}, which is no row{suggestion(name, known)}"
+            )
+    for name in plot.measures:
+        stored = [*STANDARD, *measures]
+        if name not in stored or MEASURES[name].kind not in NUMBERS:
+            raise ConfigError(
+                f"plot {plot.title!r} draws {name!r}, which is no number that the trials store"
+                f"{suggestion(name, stored)}"
+            )
+    if plot.over is None:
+        if not any(row.series for row in rows if (row.series or row.name) in (plot.rows or known)):
+            raise ConfigError(
+                f"plot {plot.title!r} has nothing to draw against: none of its rows varies a key; "
+                "give a row `vary`, or name the option of a transform in `over`"
+            )
+    elif all(Reference.parse(dataset).along(plot.over)[1] is None for dataset in datasets):
+        raise ConfigError(
+            f"plot {plot.title!r} is over {plot.over!r}, which no dataset has; expected "
+            "TRANSFORM.OPTION, such as random-edges.rate"
+        )
+    return replace(plot, rows=plot.rows or tuple(known))
+
+
 def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> Search:
     for stage in record.stages:
         if not stage:
-            raise ConfigError("a stage varies nothing; give it a key and values to try")
+            raise ConfigError("a stage is empty; give it a key and values to try")
         _check_grid(stage)
     for tried in itertools.product(*map(combinations, record.stages)):
         setting = dict(whole.set)
@@ -201,7 +328,7 @@ def _check_grid(grid: Mapping[str, tuple[Any, ...]]) -> None:
 def _check_setting(
     method: str, dataset: str, preset: str | None, changes: Mapping[str, Any]
 ) -> None:
-    """Make the method, so that an invalid setting is an error before anything is run."""
+    """Create the method, so that an invalid setting is an error before anything is run."""
     make_method(method, Reference.parse(dataset).catalogue_name, preset, changes)
 
 
@@ -215,7 +342,7 @@ def _by_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _distinct(where: str, words: tuple[str, ...]) -> tuple[str, ...]:
     if not words or len(set(words)) < len(words):
-        raise ConfigError(f"{where} is {list(words)!r}; expected names, each once")
+        raise ConfigError(f"{where} is {list(words)!r}; expected at least one name, and each once")
     return words
 
 

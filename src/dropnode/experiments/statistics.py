@@ -1,4 +1,4 @@
-"""Statistics over trials: means with their intervals, and tests of whether two methods differ."""
+"""Statistics over trials: means with confidence intervals, and tests of differences."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy import stats
 from scipy.special import stdtr, stdtrit
 
 FEWEST_PAIRS = 6
-"""With fewer pairs a signed-rank test cannot reach the 5 % level."""
+"""The smallest number of pairs for which a signed-rank test can reach the 5 % level."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The mean of some values and how certain it is; None where there are too few values.
+    """The mean of some values and its uncertainty; None if there are too few values.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much the mean of one group exceeds that of another; None where it is undefined.
+    """The difference between the means of two groups; None if it is undefined.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def compare(first: Mapping[Hashable, float], second: Mapping[Hashable, float]) -
     difference = float(a.mean() - b.mean()) if len(a) and len(b) else None
     low = high = welch_p = wilcoxon_p = None
     if difference is not None and min(len(a), len(b)) > 1 and np.ptp(a) + np.ptp(b) > 0:
-        # Not by scipy, which warns of a constant group, such as a method without randomness.
+        # scipy would warn of constant groups, such as those of a method without randomness.
         shares = [_variance(side) / len(side) for side in (a, b)]
         error = sum(shares) ** 0.5
         degrees = error**4 / (shares[0] ** 2 / (len(a) - 1) + shares[1] ** 2 / (len(b) - 1))

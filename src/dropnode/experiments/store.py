@@ -1,8 +1,8 @@
-"""The store of an experiment: one SQLite file that holds a row for every trial that ended.
+"""The store of an experiment: one SQLite file with a row for every trial that ended.
 
-Only the process that drives the experiment writes. A row is written in one transaction with its
-history, so that a reader, or a driver that goes on after ``kill -9``, finds a trial whole or not at
-all. A trial that is done stays as it is: writing it again changes nothing.
+Only the process that runs the experiment writes. A row and its history are written in one
+transaction, so that a reader, or the next process after ``kill -9``, finds a complete trial or
+none. A finished trial never changes: writing it again has no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dropnode.experiments.trials import Finished, Trial, now, read_history
 
 FILE = "trials.sqlite"
 LAYOUT = 2
-"""Raised when the tables below change; a store of another layout is refused."""
+"""Increased when the tables below change; opening a store of another layout is an error."""
 
 _TABLES = """
 create table if not exists trials (
@@ -63,7 +63,7 @@ _JSON = ("config", "metrics", "versions")
 
 @dataclass(frozen=True)
 class Record:
-    """A trial that ended, and how.
+    """A trial that ended, with its result or its error.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Record:
     status : str
         ``done`` or ``failed``.
     metrics : dict
-        Those of :class:`~dropnode.experiments.trials.Finished`; empty for a failed trial.
+        As in :class:`~dropnode.experiments.trials.Finished`; empty for a failed trial.
     seconds : float or None
     finished : str
     versions : dict
@@ -89,9 +89,9 @@ class Record:
 
     @classmethod
     def of(cls, trial: Trial, outcome: Finished | Failure) -> Record:
-        """Return the record of what an engine returned for a trial."""
+        """Return the record of a trial, given the outcome from an engine."""
         if isinstance(outcome, Failure):
-            # An error can quote anything, also bytes that are no text.
+            # An error can contain anything, also characters that cannot be encoded.
             error = outcome.error.encode(errors="backslashreplace").decode()
             return cls(trial, "failed", {}, None, now(), {}, error)
         return cls(
@@ -99,22 +99,23 @@ class Record:
         )
 
     def lacks(self, measures: Iterable[str]) -> bool:
-        """Whether one of some measures was not stored."""
+        """Return whether any of some measures is missing."""
         return any(name not in self.metrics for name in measures)
 
     def completed(self, again: Record) -> Record:
-        """Return this done trial with the measures that another run of it has beyond its own.
+        """Return this finished trial with the additional measures of another run of it.
 
-        If the other run failed, or gave other numbers, the result is a failure that says so.
+        If the other run failed, or gave different numbers, the result is a failure that says so.
         """
         if again.status == "failed":
             return again
         for name, value in self.metrics.items():
             if MEASURES[name].repeats and not _agree(value, again.metrics.get(name)):
                 error = (
-                    f"run again for another measure, its {name} is {again.metrics.get(name)!r}, "
-                    f"stored is {value!r}: another machine or other versions made the stored one; "
-                    "it stays as it is. Run the experiment in a new folder to measure all of it"
+                    f"a second run, for another measure, gave {name} = "
+                    f"{again.metrics.get(name)!r}, but {value!r} is stored: the stored trial comes "
+                    "from another machine or other versions, and was not changed; run the "
+                    "experiment in a new folder to get all measures"
                 )
                 return replace(again, status="failed", metrics={}, seconds=None, error=error)
         return replace(self, metrics={**again.metrics, **self.metrics})
@@ -126,7 +127,7 @@ class Store:
     Parameters
     ----------
     folder : Path
-        Made if it is not there.
+        Created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,14 +142,14 @@ class Store:
                 raise
 
     def _open(self) -> None:
-        # What is committed is on disk, and readers do not wait for the writer.
+        # Committed rows are on disk, and readers do not wait for the writer.
         self.connection.execute("pragma journal_mode = wal")
         self.connection.execute("pragma synchronous = full")
         (layout,) = self.connection.execute("pragma user_version").fetchone()
         if layout not in (0, LAYOUT):
             raise ConfigError(
-                f"{self.path} has layout {layout}, this version reads {LAYOUT}; export it with the "
-                "version that wrote it, and import that"
+                f"{self.path} has layout {layout}, but this version reads layout {LAYOUT}; export "
+                "the trials with the version that wrote them, and import the exported file"
             )
         with self._transaction():
             for statement in _TABLES.split(";"):
@@ -156,9 +157,9 @@ class Store:
             self.connection.execute(f"pragma user_version = {LAYOUT}")
 
     def add(self, records: Iterable[tuple[Record, bytes | None]]) -> int:
-        """Store records with their histories, all or none; return how many were new or better.
+        """Store records with their histories, all or none; return how many were written.
 
-        A done trial is never changed; a failed one gives way to any later end of the same trial.
+        A finished trial is never changed; a failed one is replaced by a later run of the trial.
         """
         changed = 0
         with self._explained(), self._transaction():
@@ -180,7 +181,7 @@ class Store:
         return changed
 
     def complete(self, record: Record) -> None:
-        """Store the further measures of a done trial; a failed record changes nothing."""
+        """Store the further measures of a finished trial; a failed record changes nothing."""
         if record.status == "done":
             with self._explained(), self._transaction():
                 self.connection.execute(
@@ -194,11 +195,11 @@ class Store:
             return dict(self.connection.execute("select id, status from trials"))
 
     def get(self, identifier: str) -> Record | None:
-        """Return a trial, if it ended."""
+        """Return the record of a trial; None if it has not ended."""
         return next(self.records("id = ?", identifier), None)
 
     def records(self, condition: str = "true", *values: Any) -> Iterator[Record]:
-        """Return the trials that an SQL condition holds of, in a fixed order."""
+        """Yield the trials that satisfy an SQL condition, in a fixed order."""
         query = (
             f"select {', '.join(_COLUMNS)} from trials where {condition} "
             "order by dataset, method, preset, config, split, seed"
@@ -208,7 +209,7 @@ class Store:
                 yield _unflatten(dict(zip(_COLUMNS, row, strict=True)))
 
     def history(self, identifier: str) -> dict[str, np.ndarray] | None:
-        """Return the history of a trial by columns; None for one that came without."""
+        """Return the history of a trial by columns; None if it has none."""
         with self._explained():
             row = self.connection.execute(
                 "select columns from histories where id = ?", (identifier,)
@@ -247,13 +248,14 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise StoreError(
-                f"{self.path} cannot be used ({error}); what was stored before is safe: see that "
-                "the disk has room and the file is ours, then run the same command again"
+                f"{self.path} cannot be used ({error}); trials stored earlier are safe: check that "
+                "the disk has space and that you may write the file, then run the same command "
+                "again"
             ) from error
 
 
 def _agree(stored: Any, measured: Any) -> bool:
-    # What a file in between has rounded is still the same.
+    # Equal up to the rounding of an exported file.
     if isinstance(stored, float) and isinstance(measured, float):
         return math.isclose(stored, measured, rel_tol=1e-9)
     if isinstance(stored, dict) and isinstance(measured, dict):

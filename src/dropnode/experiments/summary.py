@@ -1,4 +1,4 @@
-"""From stored trials to results: a row per method and dataset, comparisons, and claims."""
+"""Results from stored trials: a row per method and dataset, comparisons, and claims."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from dropnode.experiments.store import Record
 from dropnode.experiments.trials import Data, now
 
 ENOUGH = 20
-"""Seeds on either side from which a claim without a significant difference is not confirmed."""
+"""The number of seeds per row from which a claim without a significant difference is not confirmed;
+with fewer, the verdict is that there are too few seeds."""
 
 LEVEL = 0.05
 
 Find = Callable[[str], Record | None]
-"""Returns the record of a trial by its id, if it ended."""
+"""Returns the record of a trial by its id; None if it has not ended."""
 
 
 def summarise_experiment(
@@ -47,6 +48,11 @@ def summarise_experiment(
 ) -> Results:
     """Return the results of the trials that ended."""
     scores = {(cell.name, cell.dataset): _scores(cell, find) for cell in cells}
+    claimed = {claim.measure for claim in spec.claims}
+    by_measure = {
+        name: {(cell.name, cell.dataset): _scores(cell, find, name) for cell in cells}
+        for name in claimed
+    }
     return Results(
         experiment=spec.name,
         title=spec.title,
@@ -57,17 +63,18 @@ def summarise_experiment(
         datasets=tuple(_dataset(data, name) for name in spec.datasets),
         rows=tuple(_row(spec, cell, find) for cell in cells),
         comparisons=_comparisons(spec, scores),
-        claims=_claims(spec, scores),
+        claims=_claims(spec, by_measure),
         stages=tuple(stages),
+        plots=spec.plots,
     )
 
 
 def summarise_stage(
     number: int, tried: Sequence[tuple[Cell, dict[str, Any]]], find: Find
 ) -> list[Stage]:
-    """Return the results of one stage of a search, per dataset; the best setting is chosen.
+    """Return the results of one stage of a search, one per dataset.
 
-    The setting with the best mean validation accuracy wins; among equals, the first.
+    The setting with the best mean validation accuracy is chosen; among equals, the first.
     """
     stages = []
     for dataset in dict.fromkeys(cell.dataset for cell, _ in tried):
@@ -133,11 +140,13 @@ def _row(spec: Spec, cell: Cell, find: Find) -> RowResult:
         trials=tuple(trial.id for trial in cell.trials),
         measures=_measures(spec, cell, find),
         chosen=dict(cell.setting),
+        series=row.series,
+        at=dict(row.at),
     )
 
 
 def _measures(spec: Spec, cell: Cell, find: Find) -> dict[str, Summary]:
-    """Summarise the measures that the spec asks for, as far as they are numbers."""
+    """Summarise those measures requested by the spec that are numbers."""
     return {
         name: summarise(list(_scores(cell, find, name).values()))
         for name in spec.measures
@@ -146,7 +155,7 @@ def _measures(spec: Spec, cell: Cell, find: Find) -> dict[str, Summary]:
 
 
 def _dataset(data: Data, name: str) -> DatasetFacts:
-    split = data.splits[name, 0]
+    split = next(split for (dataset, _), split in data.splits.items() if dataset == name)
     source = Reference.parse(name).source
     graph = data.graphs[source]
     count = sum(dataset == name for dataset, _ in data.splits)
@@ -187,15 +196,18 @@ def _comparisons(spec: Spec, scores: Scores) -> tuple[Comparison, ...]:
     )
 
 
-def _claims(spec: Spec, scores: Scores) -> tuple[ClaimResult, ...]:
+def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]:
     """Test the paper's claims by Welch's test; Holm's correction covers all of them."""
     claims = [
         (claim, dataset)
         for claim in spec.claims
-        for dataset in spec.datasets
-        if {(claim.better, dataset), (claim.than, dataset)} <= scores.keys()
+        for dataset in claim.datasets or spec.datasets
+        if {(claim.better, dataset), (claim.than, dataset)} <= scores[claim.measure].keys()
     ]
-    tests = _compare(scores, [(dataset, one.better, one.than) for one, dataset in claims])
+    tests = [
+        compare(scores[one.measure][one.better, dataset], scores[one.measure][one.than, dataset])
+        for one, dataset in claims
+    ]
     corrected = holm([test.welch_p for test in tests])
     return tuple(
         ClaimResult(
@@ -208,7 +220,8 @@ def _claims(spec: Spec, scores: Scores) -> tuple[ClaimResult, ...]:
             n_better=test.n_first,
             n_than=test.n_second,
             p_holm=p,
-            verdict=_verdict(test, p),
+            verdict=_verdict(test, p, measures.MEASURES[claim.measure].more_is_better),
+            measure="" if claim.measure == "test_accuracy" else claim.measure,
         )
         for (claim, dataset), test, p in zip(claims, tests, corrected, strict=True)
     )
@@ -220,9 +233,10 @@ def _compare(scores: Scores, pairs: Sequence[tuple[str, str, str]]) -> list[Diff
     ]
 
 
-def _verdict(test: Difference, p: float | None) -> Verdict:
+def _verdict(test: Difference, p: float | None, more_is_better: bool = True) -> Verdict:
     if p is not None and test.difference is not None and p < LEVEL:
-        return Verdict.CONFIRMED if test.difference > 0 else Verdict.CONTRADICTED
+        better = (test.difference > 0) == more_is_better
+        return Verdict.CONFIRMED if better else Verdict.CONTRADICTED
     if min(test.n_first, test.n_second) < ENOUGH:
         return Verdict.TOO_FEW_SEEDS
     return Verdict.NOT_CONFIRMED

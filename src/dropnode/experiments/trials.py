@@ -1,9 +1,9 @@
-"""A trial: one training, and the identity that determines it to the last bit.
+"""A trial: one training, and the identity that determines its result.
 
-The identity is the data (by hash, and the recipe of its transforms), the split, the method with its
-revision, the configuration and the seed. A run of ``dropnode train``, a trial of an experiment and
-a step of a search have the same one. Whoever runs a trial of the same identity, on whatever engine,
-gets the same numbers.
+The identity consists of the data (its hash, and the recipe of its transforms), the split, the
+method with its revision, the configuration and the seed. It is the same for a run of ``dropnode
+train``, a trial of an experiment and a step of a search. Trials with the same identity give the
+same numbers on every engine.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from dropnode.graph import Graph, Split
 from dropnode.methods.table import Choice, make_method
 
 IDENTITY = ("dataset_sha256", "split", "method", "revision", "config", "seed")
-"""What every identity has."""
+"""The parts that every identity has."""
 
 LATER = ("split_sha256", "recipe")
-"""What an identity has only where it is not empty, so that ids of stored trials stay."""
+"""The parts that an identity has only if they are not empty, to keep the ids of older trials."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is to be trained.
+    """A training to run.
 
     Attributes
     ----------
     dataset : str
         A reference; see :mod:`dropnode.experiments.references`.
     dataset_sha256 : str
-        The fingerprint of the graph that the reference starts from.
+        The fingerprint of the reference's source graph.
     split : str
         The split's name.
     split_seed : int
     method : str
     revision : int
-        Of the method.
+        The revision of the method.
     preset : str
     config : mapping
-        The keys that are not at their default.
+        The keys that differ from their default.
     seed : int
     split_sha256 : str
-        The hash of the split of a graph outside the catalogue, whose names of splits say nothing.
+        The hash of the split, for a graph outside the catalogue, whose split names are not unique.
     recipe : str
         The transforms of the reference.
     """
@@ -71,12 +71,12 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Sixteen hexadecimal digits that stand for the identity."""
+        """The first sixteen hexadecimal digits of the hash of the identity."""
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def identity(self) -> dict[str, Any]:
-        """Return all that determines the result."""
+        """Return everything that determines the result."""
         identity = {name: getattr(self, name) for name in IDENTITY}
         identity["config"] = dict(self.config)
         return identity | {name: getattr(self, name) for name in LATER if getattr(self, name)}
@@ -92,10 +92,10 @@ class Finished:
         The measures, by name; see :mod:`dropnode.experiments.measures`.
     seconds : float
     finished : str
-        When, as ISO 8601.
+        The time, as ISO 8601.
     versions : dict
     history : bytes
-        Every epoch; see :func:`read_history`.
+        The measurements of every epoch; see :func:`read_history`.
     """
 
     metrics: dict[str, Any]
@@ -112,11 +112,11 @@ class Data:
     Attributes
     ----------
     graphs : dict
-        What references start from, by source.
+        The source graphs of the references, by source.
     splits : dict
         By reference and split seed.
     fingerprints : dict
-        Of the graphs, by source.
+        The hashes of the graphs, by source.
     """
 
     graphs: dict[str, Graph]
@@ -125,7 +125,7 @@ class Data:
 
     @classmethod
     def load(cls, datasets: Iterable[str], split_seeds: Sequence[int] = (0,)) -> Data:
-        """Load what every reference starts from, and draw splits; a published one counts once."""
+        """Load the source graphs of references, and draw splits; a published split occurs once."""
         references = {dataset: Reference.parse(dataset) for dataset in datasets}
         sources = dict.fromkeys(reference.source for reference in references.values())
         graphs = {source: load_dataset(source) for source in sources}
@@ -138,7 +138,7 @@ class Data:
         return cls(graphs, drawn, {name: graph.fingerprint() for name, graph in graphs.items()})
 
     def graph(self, dataset: str, split_seed: int) -> Graph:
-        """Make the graph of a reference, with one of its splits."""
+        """Return the graph of a reference, with one of its splits."""
         reference = Reference.parse(dataset)
         split = self.splits[dataset, split_seed]
         return reference.transformed(self.graphs[reference.source].with_split(split))
@@ -153,7 +153,7 @@ def plan(
     changes: Mapping[str, Any],
     seed: int,
 ) -> Trial:
-    """Return the trial of a request; a request that is invalid fails here, not in a worker."""
+    """Return the trial of a request; an invalid request fails here and not in a worker."""
     return plan_with_choice(data, dataset, split_seed, method, preset, changes, seed)[0]
 
 
@@ -187,7 +187,7 @@ def plan_with_choice(
 
 
 def now() -> str:
-    """Return the time, as stored."""
+    """Return the current time in the stored format."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

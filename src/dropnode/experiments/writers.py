@@ -30,7 +30,7 @@ def write_results(folder: Path, results: Results) -> None:
 
 
 def as_csv(results: Results) -> str:
-    """Return a line per row of the results, or per setting of a search."""
+    """Return the results as CSV, one line per row or per setting of a search."""
     values = results.as_json()
     if results.rows:
         names = (
@@ -57,7 +57,7 @@ def as_csv(results: Results) -> str:
 
 
 def as_markdown(results: Results) -> str:
-    """Return the tables of an experiment, and the command that made them."""
+    """Return the results as Markdown tables, with the command that produced them."""
     parts = [f"# {results.title}", results.description, f"    {results.command}"]
     if results.rows:
         parts.append("Test accuracy in percent: mean ± standard deviation (seeds), and the paper's")
@@ -146,7 +146,7 @@ def measures_of(results: Results) -> list[str]:
 
 
 def measure_title(name: str) -> str:
-    """Return how tables call a measure, with its unit.
+    """Return the title of a measure in tables, with its unit.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def setting(row: StageRow) -> str:
 
 
 def mean_and_std(mean: float | None, deviation: float | None, decimals: int = 2) -> str:
-    """Return a mean and its standard deviation as text, as far as they are known.
+    """Return a mean and its standard deviation, if known, as text.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def number(value: float | None, form: str) -> str:
 def _grid(
     results: Results, corner: str, show: Callable[[RowResult | None], str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the lines of a table with methods as lines and datasets as columns."""
+    """Return the header and the rows of a table with a row per method and a column per dataset."""
     heads = [corner, *(dataset.name for dataset in results.datasets)]
     return heads, [[label, *map(show, rows)] for label, rows in by_label(results)]
 

@@ -337,6 +337,18 @@ class Graph:
             name=self.name,
         )
 
+    def with_labels(self, labels: Any, class_names: Sequence[str]) -> Graph:
+        """Return the same nodes, edges and split with other labels."""
+        return Graph.from_scipy(
+            self.adjacency,
+            self.features,
+            labels,
+            ids=self.ids,
+            class_names=class_names,
+            split=self.split,
+            name=self.name,
+        )
+
     def check_trainable(self, split: Split | None = None) -> None:
         """Raise :class:`GraphError` unless a classifier can be trained on ``split``."""
         split = self.split if split is None else self.with_split(split).split

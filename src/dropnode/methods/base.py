@@ -156,6 +156,8 @@ class NodeClassifier(Method):
         tensors = self.tensors if graph is None else self.tensors_of(graph)
         if rows is None:
             return self.infer(tensors)
+        if not len(rows):
+            return torch.empty(0, self.sizes.classes, device=self.device)
         places = rows
         if self.hops is not None:
             tensors, places = tensors.around(rows, self.hops)

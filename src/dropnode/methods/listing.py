@@ -1,6 +1,6 @@
-"""What there is to choose from: every method and every preset, with one line about each.
+"""Lists of all methods and presets, with one line about each.
 
-The list of methods imports none of them, so that a person who asks for it need not wait for torch.
+The list of methods imports none of them, so that showing it does not wait for torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "gcn": "GCN: graph convolutional network",
         "gat": "GAT: graph attention network",
         "appnp": "APPNP: approximate personalised propagation of neural predictions",
-        "graphunet": "Graph U-Net: pooling to fewer and fewer nodes, and back",
+        "graphunet": "Graph U-Net: repeated pooling to fewer nodes, and back",
         "sgc": "SGC: simple graph convolution",
         "mixhop": "MixHop: several powers of the adjacency matrix side by side",
         "gmnn": "GMNN: graph Markov neural network",
@@ -45,11 +45,11 @@ TITLES: Mapping[str, str] = MappingProxyType(
 
 PRESET_TITLES: Mapping[str, str] = MappingProxyType(
     {
-        "paper": "the settings and the mathematics of the paper's text",
+        "paper": "the settings and formulas of the paper's text",
         "official": "the settings that the method's authors chose for the dataset",
-        "tuned": "official, with the settings that validation chose otherwise",
+        "tuned": "official, with a few settings replaced by ones with better validation accuracy",
         "fast": "official, with dropout and normalisation moved to where they cost less",
-        "default": "for a graph that has no preset of its own",
+        "default": "for graphs without a preset of their own",
     }
 )
 """One line about every preset."""
@@ -61,9 +61,9 @@ def list_methods() -> list[dict[str, Any]]:
 
 
 def list_presets(datasets: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return every preset of GRAND and of each baseline, and the datasets that it exists for.
+    """Return every preset of GRAND and of each baseline, with the datasets that it exists for.
 
-    ``datasets`` is None where a preset is for any graph.
+    In the result, ``datasets`` is None if a preset is for any graph.
     """
     from dropnode.methods.baselines import BASELINES, OFFICIAL
     from dropnode.methods.grand.config import DEFAULT, preset_names

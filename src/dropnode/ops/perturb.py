@@ -1,6 +1,7 @@
-"""Perturbations: how an augmentation of the graph is drawn.
+"""Perturbations: the random augmentations of a graph.
 
-DropNode hides whole nodes, dropout hides single feature entries, DropEdge hides entries of Â.
+DropNode drops all features of a node, dropout drops single feature entries, and DropEdge drops
+entries of Â.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dropnode.ops.randomness import Mask, Stream
 
 @dataclass(frozen=True)
 class Augmentation:
-    """One view of the graph: masks to put on the features, and the operator to propagate with.
+    """One view of the graph: masks on the features, and the operator that propagates them.
 
     Attributes
     ----------
     operator : SparseMatrix
-        What propagates: Â, or Â with entries dropped.
+        Â, or Â with entries dropped.
     node_mask : Mask or None
         Which nodes keep their features (1, n).
     entry_mask : Mask or None
@@ -38,13 +39,13 @@ class Augmentation:
     scale: float = 1.0
 
     def mask_nodes(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the node mask and the scale, the part that may stand before or after X·W."""
+        """Apply the node mask and the scale, which may be done before or after X·W."""
         if self.node_mask is None:
             return x if self.scale == 1.0 else x * self.scale
         return x * (self.node_mask.tensor(x.device).T * self.scale)
 
     def mask_entries(self, features: Features) -> Features:
-        """Apply the entry mask, the part that has to stand before X·W."""
+        """Apply the entry mask, which has to be done before X·W."""
         return features if self.entry_mask is None else masked(features, self.entry_mask)
 
 
@@ -56,7 +57,7 @@ def masked(features: Features, mask: Mask, scale: float = 1.0) -> Features:
 
 
 def entry_mask(stream: Stream, features: Features, rate: float) -> Mask:
-    """Draw which stored entries of the features are kept; others are zero either way."""
+    """Draw a mask of the stored entries of the features; the other entries are zero anyway."""
     if isinstance(features, SparseMatrix):
         return Mask.draw(stream, 1, features.values.numel(), rate)
     nodes, columns = features.shape
@@ -64,7 +65,7 @@ def entry_mask(stream: Stream, features: Features, rate: float) -> Mask:
 
 
 class Perturbation(Protocol):
-    """Draws augmentations in training, and tells what stands in for them at inference."""
+    """Draws augmentations for training, and gives the one to use at inference."""
 
     def draw(self, stream: Stream, operator: SparseMatrix, features: Features) -> Augmentation:
         """Draw one augmentation."""
@@ -77,10 +78,10 @@ class Perturbation(Protocol):
 
 @dataclass(frozen=True)
 class _Masking:
-    """What the three perturbations share: a rate δ, and where the scale is made up for.
+    """The common part of the three perturbations: a rate δ, and where to correct the scale.
 
-    ``scaling`` is ``"training"`` (kept values are divided by 1-δ, as the paper writes) or
-    ``"inference"`` (kept values stay, and inference multiplies by 1-δ, as the released code does).
+    ``scaling`` is ``"training"`` (kept values are divided by 1-δ, as in the paper) or
+    ``"inference"`` (kept values stay, and inference multiplies by 1-δ, as in the released code).
     """
 
     rate: float
@@ -88,7 +89,7 @@ class _Masking:
 
     @property
     def training_scale(self) -> float:
-        """The factor on what is kept in training."""
+        """The factor on kept values in training."""
         return 1.0 / (1.0 - self.rate) if self.scaling == "training" else 1.0
 
     @property
@@ -97,12 +98,12 @@ class _Masking:
         return 1.0 - self.rate if self.scaling == "inference" else 1.0
 
     def inference(self, operator: SparseMatrix) -> Augmentation:
-        """Return the unperturbed features, scaled to what training saw on average."""
+        """Return the unperturbed features, scaled to their average in training."""
         return Augmentation(operator, scale=self.inference_scale)
 
 
 class DropNode(_Masking):
-    """Drop whole nodes' features; one mask a node, shared by all hops."""
+    """Drop all features of random nodes; the mask is the same for all hops."""
 
     def draw(self, stream: Stream, operator: SparseMatrix, features: Features) -> Augmentation:
         """Draw one augmentation."""
@@ -120,9 +121,9 @@ class DropFeature(_Masking):
 
 
 class DropEdge(_Masking):
-    """Drop entries of Â, each on its own, so that the operator is no longer symmetric.
+    """Drop entries of Â independently, so that the operator is no longer symmetric.
 
-    The scale belongs to the entries: it compounds over the hops exactly as the dropping does.
+    The scale is applied to the entries, so that it compounds over the hops as the dropping does.
     """
 
     def draw(self, stream: Stream, operator: SparseMatrix, features: Features) -> Augmentation:
@@ -132,7 +133,7 @@ class DropEdge(_Masking):
         return Augmentation(operator.reweighted(kept * self.training_scale))
 
     def inference(self, operator: SparseMatrix) -> Augmentation:
-        """Return Â, scaled to what training saw on average."""
+        """Return Â, scaled to its average in training."""
         scale = self.inference_scale
         return Augmentation(operator if scale == 1.0 else operator.reweighted(scale))
 
@@ -142,4 +143,4 @@ PERTURBATIONS: dict[str, Callable[[float, str], Perturbation]] = {
     "dropout": DropFeature,
     "dropedge": DropEdge,
 }
-"""Every perturbation by the name a configuration gives it."""
+"""Every perturbation by its name in a configuration."""

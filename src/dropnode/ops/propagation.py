@@ -1,7 +1,7 @@
-"""Propagation: Â, mixed-order Ā, and their adjoints. The only place that touches sparse kernels.
+"""Propagation: products with Â and with the mixed-order Ā, and their gradients.
 
-Nothing here has parameters, so no gradient is ever taken with respect to a sparse matrix; the
-backward pass of a product is a product with the transpose, which is kept ready.
+Sparse matrices have no parameters, so no gradient is ever taken with respect to one. The backward
+pass of a product is a product with the transpose, which is computed once and kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SparseMatrix:
     forward : torch.Tensor
         The matrix as CSR.
     symmetric : bool
-        Whether the matrix is its own transpose, so that nothing else has to be kept.
+        Whether the matrix is its own transpose, which then need not be stored.
     """
 
     def __init__(self, forward: torch.Tensor, symmetric: bool = False) -> None:
@@ -39,19 +39,19 @@ class SparseMatrix:
     def from_scipy(
         cls, matrix: Any, device: torch.device | str = "cpu", symmetric: bool = False
     ) -> SparseMatrix:
-        """Hold a SciPy matrix on ``device``."""
+        """Copy a SciPy matrix to ``device``."""
         matrix = sp.csr_array(matrix)
         matrix.sort_indices()
         return cls(_torch_csr(matrix, device), symmetric)
 
     def to_scipy(self) -> sp.csr_array:
-        """Return the matrix as SciPy has it; on a CPU, in the same memory."""
+        """Return the matrix as a SciPy array; on a CPU, it shares the memory."""
         parts = (self.values, self.forward.col_indices(), self.forward.crow_indices())
         return sp.csr_array(tuple(part.cpu().numpy() for part in parts), shape=self.shape)
 
     @cached_property
     def backward(self) -> torch.Tensor:
-        """The transpose as CSR, made when first asked for."""
+        """The transpose as CSR, computed on first use."""
         if self.symmetric:
             return self.forward
         starts, columns, order = self.by_column
@@ -59,10 +59,10 @@ class SparseMatrix:
 
     @cached_property
     def by_column(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Where columns start, the row of each entry, and its number in the order of rows."""
+        """The starts of the columns, and the row of each entry and its position in ``values``."""
         device = self.values.device
         count = len(self.values)
-        # Numbering the entries and transposing the numbers tells where each entry goes.
+        # Transposing a matrix of entry numbers shows where each entry goes.
         numbered = sp.csr_array(
             (
                 np.arange(count, dtype=np.int64),
@@ -113,7 +113,7 @@ class SparseMatrix:
             ),
             self.symmetric and not isinstance(factors, torch.Tensor),
         )
-        # The pattern is the same, and so is what is known of it.
+        # The pattern is the same, so its order by columns is too.
         made.by_column = self.by_column
         return made
 
@@ -137,14 +137,14 @@ Features = torch.Tensor | SparseMatrix
 def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_array:
     """Return Â = D̃^-½ (A + I) D̃^-½.
 
-    ``degrees`` are those in A + I by default. A part of a graph gets the entries that it has in
-    the whole graph if it is given the degrees of the whole.
+    ``degrees`` are those in A + I by default. To get the entries of Â for a part of a graph, give
+    the degrees in the whole graph.
     """
     adjacency = sp.csr_array(adjacency)
     if degrees is None:
         degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
     looped = adjacency + sp.eye_array(adjacency.shape[0], format="csr", dtype=np.float32)
-    # In place of products with diagonal matrices, which would hold everything three times over.
+    # Products with diagonal matrices would need three copies of the matrix.
     scale = 1.0 / np.sqrt(degrees)
     values = np.repeat(scale, np.diff(looped.indptr))
     values *= looped.data
@@ -155,7 +155,7 @@ def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_ar
 
 
 def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:
-    """Return Āx = 1/(K+1) Σ_{k=0..K} Âᵏx, without ever forming Ā."""
+    """Return Āx = 1/(K+1) Σ_{k=0..K} Âᵏx, without computing Ā."""
     result: torch.Tensor = _MixedOrder.apply(operator, x, order)
     return result
 
@@ -163,14 +163,14 @@ def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Te
 def propagated_rows(
     operator: SparseMatrix, features: Features, rows: torch.Tensor, order: int
 ) -> torch.Tensor:
-    """Return (ĀX)[rows] with work and memory in proportion to the rows, not to the features.
+    """Return (ĀX)[rows] with work and memory proportional to the rows, not to the features.
 
-    Rows of Ā are columns of its adjoint: the unit vectors of a block of rows are propagated, and
-    the result multiplies X once.
+    Rows of Ā are columns of its transpose: the unit vectors of a block of rows are propagated, and
+    X is multiplied by the result.
     """
     transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
     blocks = []
-    # As wide as a few hundred megabytes allow.
+    # Blocks as wide as fit into a few hundred megabytes.
     for block in rows.split(256 if operator.shape[0] < 250_000 else 64):
         unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
         unit[block, torch.arange(len(block), device=rows.device)] = 1.0
@@ -247,7 +247,7 @@ def _mixed(matrix: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
 
 
 def _wide(x: torch.Tensor) -> np.ndarray:
-    """Return a matrix as kernels take it, copied only if it is not so yet."""
+    """Return a matrix in the layout that kernels need, copied only if necessary."""
     missing = padded(x.shape[1]) - x.shape[1]
     wide = torch.nn.functional.pad(x.detach(), (0, missing)) if missing else x.detach()
     return wide.contiguous().numpy()
@@ -263,12 +263,12 @@ def arrays(matrix: torch.Tensor) -> Csr:
 
 
 def _torch_csr(matrix: sp.csr_array, device: torch.device | str) -> torch.Tensor:
-    # 32-bit indices where they suffice: half the traffic.
+    # 32-bit indices halve the memory traffic.
     width = np.int32 if matrix.nnz < 2**31 else np.int64
     return _tensor_csr(
         torch.from_numpy(matrix.indptr.astype(width)).to(device),
         torch.from_numpy(matrix.indices.astype(width)).to(device),
-        # A copy: a graph's arrays are read-only, which torch warns of.
+        # A copy, because torch warns of read-only arrays, such as those of a graph.
         torch.from_numpy(matrix.data.astype(np.float32)).to(device),
         matrix.shape,
     )
@@ -278,6 +278,6 @@ def _tensor_csr(
     starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]
 ) -> torch.Tensor:
     with warnings.catch_warnings():
-        # Torch calls its CSR tensors beta; products are all that is used here.
+        # Torch warns that its CSR tensors are a beta feature; only products are used here.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         return torch.sparse_csr_tensor(starts, columns, values, size=shape, check_invariants=False)

@@ -1,8 +1,8 @@
 """Seeded random streams, and masks made of random bits.
 
-Every random number is a function of (run seed, purpose, epoch, augmentation): a :class:`Stream`
-is that address, not a state. A resumed run therefore needs no more than its epoch number, two
-implementations of one method can draw equal masks, and the order of work never matters.
+Every random number is a function of (run seed, purpose, epoch, augmentation). A :class:`Stream` is
+such an address; it has no state. A resumed run therefore needs only its epoch number, two
+implementations of a method can draw the same masks, and the order of work does not matter.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Stream:
         self.path = path
 
     def at(self, *keys: str | int) -> Stream:
-        """Return the stream further down: words name a purpose, numbers count."""
+        """Return the stream at a longer address: words name a purpose, numbers are counters."""
         words = tuple(zlib.crc32(k.encode()) if isinstance(k, str) else int(k) for k in keys)
         return Stream(self.seed, self.path + words)
 
     def words(self, count: int) -> np.ndarray:
         """Return 64-bit words that are a hash of this address."""
-        # A cryptographic hash, so that neighbouring addresses are independent. NumPy's
-        # SeedSequence would do as well, at twenty times the cost, for every mask of every epoch.
+        # A cryptographic hash, so that similar addresses are independent. NumPy's SeedSequence
+        # would do as well, but takes twenty times as long, for every mask of every epoch.
         address = np.array([self.seed & _MASK, self.seed >> 64, *self.path], dtype=np.uint64)
         digest = blake2b(address.tobytes(), digest_size=8 * count).digest()
         return np.frombuffer(digest, dtype=np.uint64)
@@ -58,16 +58,16 @@ class Stream:
         return np.random.Generator(np.random.SFC64(self.words(4)))
 
     def integer(self) -> int:
-        """Return a 63-bit seed for a library that keeps a generator of its own."""
+        """Return a 63-bit seed for a library that has its own generator."""
         return int(self.words(1)[0] >> np.uint64(1))
 
     @contextmanager
     def torch_global(self) -> Iterator[None]:
         """Seed torch's global generator for the enclosed code, and restore it afterwards.
 
-        For library layers that take no generator (PyTorch Geometric's attention dropout). All
-        threads share that generator, so the enclosed code runs on one thread at a time: the others
-        wait. A block may enclose another one of the same thread.
+        For layers of libraries that take no generator, such as PyTorch Geometric's attention
+        dropout. All threads share the global generator, so only one thread at a time runs enclosed
+        code, and the others wait. Blocks of the same thread may be nested.
         """
         with _torch_generator:
             if torch.accelerator.is_available():
@@ -75,8 +75,7 @@ class Stream:
                     torch.manual_seed(self.integer())
                     yield
                 return
-            # Without an accelerator, the general way would take a tenth of a small graph's epoch
-            # for devices that are not there.
+            # Without an accelerator, fork_rng would still take a tenth of a small graph's epoch.
             before = torch.get_rng_state()
             torch.default_generator.manual_seed(self.integer())
             try:
@@ -91,14 +90,14 @@ _torch_generator = threading.RLock()
 
 @dataclass(frozen=True)
 class Mask:
-    """Random bits, one for each thing that may be dropped; a set bit keeps it.
+    """A matrix of random bits for dropping things: a set bit keeps, a clear bit drops.
 
     Attributes
     ----------
     words : ndarray of uint64 (rows, words)
-        The bits of each row, the lowest bit of a word first. What kernels read.
+        The packed bits of each row, the lowest bit of a word first, as kernels read them.
     columns : int
-        How many bits of a row count.
+        How many bits of a row are used.
     """
 
     words: np.ndarray
@@ -106,12 +105,12 @@ class Mask:
 
     @classmethod
     def draw(cls, stream: Stream, rows: int, columns: int, drop_rate: float) -> Mask:
-        """Draw bits that are set with probability ``1 - drop_rate``, each on its own."""
+        """Draw bits that are set independently with probability ``1 - drop_rate``."""
         state = np.append(stream.words(3), np.uint64(1))
         return cls(keep_words(state, rows, columns, 1.0 - drop_rate), columns)
 
     def both(self, other: Mask | None) -> Mask:
-        """Return the mask that keeps what this one and the other keep; None keeps everything."""
+        """Return the mask that keeps what both masks keep; None keeps everything."""
         return self if other is None else Mask(self.words & other.words, self.columns)
 
     def array(self) -> np.ndarray:
@@ -126,23 +125,23 @@ class Mask:
 
 
 def keep_mask(stream: Stream, shape: Sequence[int], drop_rate: float) -> np.ndarray:
-    """Return the booleans of the mask that a stream has for a vector or a matrix."""
+    """Return the mask that a stream draws for a vector or a matrix, as booleans."""
     rows = shape[0] if len(shape) == 2 else 1
     return Mask.draw(stream, rows, shape[-1], drop_rate).array().reshape(shape)
 
 
 class Dropout:
-    """Inverted dropout in plain torch whose masks come from streams, one stream an augmentation.
+    """Inverted dropout in plain torch, with one stream of masks per augmentation.
 
-    Calling it on an (n, h) tensor uses the first stream; on an (n, S, h) tensor each of the S
-    slices uses its own, so a slice's mask does not depend on how many are drawn together.
+    A call on an (n, h) tensor uses the first stream. On an (n, S, h) tensor, each of the S slices
+    uses its own stream, so that its mask does not depend on the number of slices.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self.streams = streams
 
     def __call__(self, x: torch.Tensor, rate: float, place: str) -> torch.Tensor:
-        """Drop entries of ``x`` with probability ``rate``; ``place`` names the layer."""
+        """Drop entries of ``x`` with probability ``rate``; ``place`` is the name of the layer."""
         if rate == 0:
             return x
         masks = [

@@ -1,4 +1,4 @@
-"""Feature scaling: part of a method's configuration and of a saved model, not of a dataset."""
+"""Feature scaling, which belongs to a method's configuration and its saved models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dropnode.errors import GraphError
 from dropnode.graph.checks import Matrix
 
 KINDS = ("row", "binary", "standard", "none")
-"""The scalings there are."""
+"""The names of all scalings."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class FeatureScaling:
     Attributes
     ----------
     kind : str
-        ``"row"`` divides each row by its sum (rows of zeros stay zero); ``"binary"`` does so after
-        it has made every entry that is not zero a one; ``"standard"`` gives each feature unit
-        variance, and zero mean too where the features are dense (centring sparse features would
-        fill them in); ``"none"`` leaves everything as it is.
+        ``"row"`` divides each row by its sum (rows of zeros stay zero); ``"binary"`` first replaces
+        every nonzero entry by one, and then does the same; ``"standard"`` gives each feature unit
+        variance, and zero mean too if the features are dense (centred sparse features would no
+        longer be sparse); ``"none"`` changes nothing.
     mean, deviation : ndarray or None
-        What ``"standard"`` learnt.
+        The fitted statistics of ``"standard"``.
     """
 
     kind: str
@@ -35,13 +35,13 @@ class FeatureScaling:
 
     @classmethod
     def fit(cls, kind: str, features: Matrix) -> FeatureScaling:
-        """Learn the scaling from the features of the training graph."""
+        """Fit the scaling to the features of the training graph."""
         if kind != "standard":
             return cls(kind)
         # Imported here: scikit-learn takes as long to import as torch, and few presets need it.
         from sklearn.preprocessing import StandardScaler
 
-        # In float64: the squares of sparse features would be summed in the features' own type.
+        # scikit-learn sums the squares of sparse features in their own type, so make it float64.
         wide = features.astype(np.float64) if sp.issparse(features) else features
         learnt = StandardScaler(with_mean=not sp.issparse(features)).fit(wide)
         mean = None if sp.issparse(features) else learnt.mean_.astype(np.float32)
@@ -60,14 +60,14 @@ class FeatureScaling:
                 )
             if sp.issparse(features):
                 return _divided_by_row_sums(sp.csr_array(features))
-            # Unlike scikit-learn, which leaves a dense row alone whose sum is below 1e-6.
+            # scikit-learn's normalize would not scale dense rows with a sum below 1e-6.
             sums = features.sum(axis=1, keepdims=True, dtype=np.float64)
             sums[sums == 0] = 1.0
             return np.divide(features, sums, out=np.empty_like(features), casting="same_kind")
         if self.kind == "standard":
             assert self.deviation is not None
             if self.mean is not None:
-                # The training features were dense and centred; sparse ones have to be too.
+                # The training features were dense and centred, so sparse ones must be centred too.
                 dense = features.toarray() if sp.issparse(features) else features
                 centred = dense - self.mean
                 centred /= self.deviation
@@ -83,8 +83,8 @@ class FeatureScaling:
 def _divided_by_row_sums(features: sp.csr_array) -> sp.csr_array:
     """Return sparse features with rows that sum to one; rows of zeros stay zero.
 
-    Bit-identical to ``sklearn.preprocessing.normalize(features, norm="l1")``, which does not have
-    to be imported: entries are added up one after the other, and divided, in float64.
+    Bit-identical to ``sklearn.preprocessing.normalize(features, norm="l1")``, without the slow
+    import: entries are added one after the other, and divided, in float64.
     """
     rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
     sums = np.bincount(rows, weights=features.data, minlength=features.shape[0])

@@ -413,7 +413,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "coverage": Measure("coverage", "fraction", lambda training: None),
         "before": Measure("confusion before training", "matrix", lambda training: None),
         "scaled": Measure("reliability after scaling", "reliability", lambda training: None),
-        "depth": Measure("similarity by depth", "curve", lambda training: None),
+        "depth": Measure("similarity", "curves", lambda training: None, x="depth"),
     }
     monkeypatch.setattr(measures, "MEASURES", {**measures.MEASURES, **invented})
 
@@ -421,9 +421,10 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         bins = {"count": [0, 10], "confidence": [0.0, 8.0], "correct": [0, 8 - trial.seed]}
         values = {"gap": 0.01 * (trial.seed + 1), "coverage": 0.9, "scaled": bins}
         matrix = np.diag([9] * 7) + 1
-        depth = [0.5, 0.25 * (trial.seed + 1), 0.125]
+        depth = {"depth": [1.0, 2.0, 3.0], "cosine": [0.5, 0.25 * (trial.seed + 1), 0.125]}
         # One trial is without a curve, and one has a shorter one.
-        curve = {"depth": depth[: 3 - trial.seed]} if trial.seed < 2 else {}
+        shorter = {name: values[: 3 - trial.seed] for name, values in depth.items()}
+        curve = {"depth": shorter} if trial.seed < 2 else {}
         return {**values, "before": matrix.tolist(), **curve}
 
     spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=3)
@@ -448,9 +449,9 @@ def test_arrays_that_a_spec_asks_for_are_figures(measured: Path) -> None:
         "Reliability after scaling of GRAND on cora. Expected calibration error 10.00 ± 10.00 %."
     )
     assert page.figure(scaled) is not None
-    assert page.figure("Similarity by depth on cora, for GRAND, without CR.") is not None
-    assert "Similarity by depth: mean ± standard deviation over seeds." in page.text
-    assert "GRAND: 1 seed without a similarity by depth." in page.text
+    assert page.figure("Similarity against depth on cora, for GRAND, without CR.") is not None
+    assert "Similarity against depth: mean ± standard deviation over seeds." in page.text
+    assert "GRAND: 1 seed without a similarity." in page.text
     names = {path.stem for path in (measured.parent / "figures").glob("*.svg")}
     assert {"cora-before", "cora-scaled", "cora-depth", "cora-confusion"} <= names
 

@@ -157,5 +157,5 @@ def test_graph_layers_receive_from_old_nodes_only(community: Graph, kind: str) -
 
 
 def test_attention_heads_have_to_share_the_hidden_layer() -> None:
-    with pytest.raises(ValueError, match="hidden = 10 does not divide by attention_heads = 4"):
+    with pytest.raises(ValueError, match="hidden = 10 is not divisible by attention_heads = 4"):
         AttentionHead(5, 3, 10, 0.0, 0.0, attention_heads=4)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,14 +39,12 @@ from dropnode.analysis.attacks.flips import (
 from dropnode.analysis.attacks.surrogate import Weights, initial_weights, transposed, unrolled
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
+from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import Config, choice, count, positive
 from dropnode.training import train
-
-if TYPE_CHECKING:  # It imports the library, which takes seconds that few runs need to spend.
-    from dropnode.methods.baselines.gcn import GCN
 
 REVISION = 1
 """Raised when a change of code changes the flips of the same graph, options and seed."""
@@ -182,7 +180,7 @@ class _Surrogate(nn.Module):
 class _Fixed(_Surrogate):
     """A graph convolutional network that was trained on the clean graph."""
 
-    def __init__(self, gcn: GCN, tell: Callable[[], None]) -> None:
+    def __init__(self, gcn: NodeClassifier, tell: Callable[[], None]) -> None:
         super().__init__(tell)
         first, second = gcn.network
         self.second = second.lin.weight.detach().T.contiguous()
@@ -267,10 +265,10 @@ class _Gather(torch.autograd.Function):
         return None, torch.cat(by_weights), ctx.matrix @ gradient, None
 
 
-def _trained_gcn(graph: Graph, seed: int) -> GCN:
+def _trained_gcn(graph: Graph, seed: int) -> NodeClassifier:
     method = make_method("gcn", None).method
     train(method, graph, seed=seed)
-    return cast("GCN", method)
+    return method
 
 
 def _difference(clean: sp.csr_array, edges: np.ndarray) -> list[Flip]:

@@ -1,4 +1,4 @@
-"""The random attack: fake edges between nodes that were not joined."""
+"""The random attack: fake edges between nodes that are not connected."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0, definition: str =
     free = nodes * (nodes - 1) // 2 - graph.num_edges
     if wanted > free // 2:
         raise ConfigError(
-            f"a rate of {rate:g} asks for {wanted:,} fake edges, but only {free:,} pairs of nodes "
-            "are not joined; ask for at most half of them"
+            f"a rate of {rate:g} needs {wanted:,} fake edges, but only {free:,} pairs of nodes "
+            f"are not connected; choose a rate for at most {free // 2:,} fake edges"
         )
     generator = Stream(seed).at("random edges").generator()
     upper = sp.triu(graph.adjacency, format="coo")
     taken = upper.coords[0].astype(np.int64) * nodes + upper.coords[1]
     fake = np.array([], dtype=np.int64)
-    # Pairs are drawn with some to spare until enough of them are new.
+    # Draw more pairs than needed, until enough of them are new.
     while len(fake) < wanted:
         pairs = generator.integers(nodes, size=(2, 2 * (wanted - len(fake)) + 16))
         low, high = pairs.min(axis=0), pairs.max(axis=0)

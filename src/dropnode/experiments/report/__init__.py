@@ -31,7 +31,7 @@ def write_report(folder: Path) -> Path:
     Parameters
     ----------
     folder : Path
-        With the ``results.json`` and the trials of ``dropnode reproduce``.
+        A folder of ``dropnode reproduce``, with ``results.json`` and the trials.
 
     Returns
     -------
@@ -41,8 +41,7 @@ def write_report(folder: Path) -> Path:
     source = folder / "results.json"
     if not source.is_file():
         raise ConfigError(
-            f"{folder} holds no results.json; "
-            f"first run: dropnode reproduce EXPERIMENT --out {folder}"
+            f"{folder} has no results.json; first run: dropnode reproduce EXPERIMENT --out {folder}"
         )
     results = read_results(source)
     with Store(folder) as store:

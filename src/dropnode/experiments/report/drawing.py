@@ -17,6 +17,9 @@ from dropnode.files import write_bytes
 INK = "#1f2328"
 # Colours that remain distinct for colour-blind readers.
 OURS, THEIRS = "#0072B2", "#D55E00"
+LINES = (OURS, THEIRS, "#009E73", "#CC79A7", "#999999", "#E69F00", "#56B4E9")
+"""Colours of methods that share a panel."""
+
 _ON_THE_PAGE = {INK: "currentColor", OURS: "var(--ours)", THEIRS: "var(--theirs)"}
 """Colours that become those of the page, so that figures follow its dark scheme."""
 
@@ -44,7 +47,7 @@ STYLE: dict[Any, Any] = {
     # Text as outlines, so that it has the same size on every machine.
     "svg.fonttype": "path",
     "svg.hashsalt": "dropnode",
-    # In points: invisible, and a noisy curve takes half the bytes.
+    # In points: the change is invisible, and halves the size of a noisy curve.
     "path.simplify_threshold": 0.3,
 }
 
@@ -101,11 +104,11 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def inline(svg: bytes, prefix: str, description: str) -> Markup:
-    """Return an SVG file of matplotlib as an element of a page that holds several.
+    """Return an SVG file of matplotlib as an element of a page that has several.
 
     Identifiers get a prefix, because those of two figures would clash. Colours become those of the
-    page. Screen readers read the description instead of the outlines. Whatever has no visible
-    effect is left out, which halves the size.
+    page. Screen readers read the description instead of the outlines. Parts without a visible
+    effect are left out, which halves the size.
     """
     root = ElementTree.fromstring(svg)
     for element in list(root.iter()):
@@ -117,7 +120,7 @@ def inline(svg: bytes, prefix: str, description: str) -> Markup:
     names = {name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(references))}
     _adapt(root, names, decimals=1)
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": description}
-    # The markup is our own: text from outside is outlines by now, or an escaped attribute.
+    # The markup is safe: text from outside has become outlines, or an escaped attribute.
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
@@ -204,7 +207,7 @@ def relative_path(path: str, decimals: int) -> str:
 
 
 def _short(number: float, decimals: int) -> str:
-    """Return a rounded number without zeros that say nothing."""
+    """Return a rounded number without redundant zeros."""
     text = f"{number:.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{number:.0f}"
     text = text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
     return "0" if text in ("", "-0", "-") else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,15 @@ from dropnode.experiments.results import RowResult
 from dropnode.experiments.store import Record, Store
 
 CURVES = 5
-"""Seeds per method whose training curves are drawn; more would hide one another."""
+"""The number of seeds per method whose training curves are drawn; more would hide each other."""
 
 POINTS = 200
-"""Points per training curve, about one per pixel of its panel."""
+"""The number of points per training curve, about one per pixel of its panel."""
 
 HISTORY = "history"
 """The key of training histories in :attr:`Evidence.lacking`."""
 
-DRAWN = ("matrix", "reliability", "curve")
+DRAWN = ("matrix", "reliability", "curves")
 """Kinds of measures that are drawn, rather than listed in a table."""
 
 
@@ -81,13 +81,13 @@ class Evidence:
     accuracies : list of float
         Test accuracy of every finished trial, in percent.
     curves : list of Curve
-        Of the first trials with a history.
+        The training curves of the first trials with a history.
     drawn : dict
-        From the name of a measure that is drawn to its values, one per trial that stored it.
+        The values of each measure that is drawn, by its name; one per trial that stored it.
     lacking : dict
-        From ``history`` or the name of such a measure to the finished trials without it.
+        The finished trials without a history (key ``history``) or without such a measure, by name.
     failures : dict
-        From an error to the trials that failed with it.
+        The failed trials, by error.
     absent : list of str
         Ids of trials that have not ended.
     """
@@ -142,8 +142,15 @@ def _add(evidence: Evidence, record: Record, history: dict[str, np.ndarray] | No
         if metrics.get(key) is None:
             evidence.lacking.setdefault(key, []).append(name)
         else:
-            read = Reliability.of if measure.kind == "reliability" else np.asarray
-            evidence.drawn.setdefault(key, []).append(read(metrics[key]))
+            evidence.drawn.setdefault(key, []).append(_READ[measure.kind](metrics[key]))
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "matrix": np.asarray,
+    "reliability": Reliability.of,
+    "curves": dict,
+}
+"""How a stored measure is read, by its kind."""
 
 
 def _name(record: Record) -> str:
@@ -152,7 +159,7 @@ def _name(record: Record) -> str:
 
 
 def curve_of(history: dict[str, np.ndarray], best_epoch: int) -> Curve | None:
-    """Return a curve with at most ``POINTS`` points; None if nothing was validated."""
+    """Return a curve with at most ``POINTS`` points; None without validation."""
     if not all(
         np.isfinite(history.get(name, np.nan)).any() for name in ("val_loss", "val_accuracy")
     ):

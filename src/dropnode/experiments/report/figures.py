@@ -12,16 +12,14 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dropnode.experiments.report.drawing import INK, OURS, THEIRS, WIDTH
+from dropnode.experiments.measures import Measure
+from dropnode.experiments.report.drawing import INK, LINES, OURS, THEIRS, WIDTH
 from dropnode.experiments.report.evidence import Curve, Evidence, Reliability
 from dropnode.experiments.results import Stage
 
 _SHARES = LinearSegmentedColormap.from_list(
     "shares", [(0.0, 0.35, 0.62, alpha) for alpha in (0, 1)]
 )
-
-_LINES = (OURS, THEIRS, "#009E73", "#CC79A7", "#999999", "#E69F00", "#56B4E9")
-"""Colours of methods that share a panel, distinct for colour-blind readers."""
 
 _NUMBERED = 12
 """With more classes, a confusion matrix has no room for numbers or names in two lines."""
@@ -118,7 +116,7 @@ def _draw_curve(axes: Axes, curve: Curve, values: np.ndarray) -> None:
 
 
 def _focus(loss: Axes, accuracy: Axes, curves: Sequence[Curve]) -> list[str]:
-    """Cut off outliers that would flatten all curves; return what is outside the panels."""
+    """Limit the axes so that outliers do not flatten all curves; return what is cut off."""
     cut = []
     losses = np.concatenate([curve.loss for curve in curves])
     losses = losses[np.isfinite(losses)]
@@ -137,7 +135,7 @@ def _focus(loss: Axes, accuracy: Axes, curves: Sequence[Curve]) -> list[str]:
 
 
 def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
-    """Draw a matrix of shares per row; of nodes of a true class, those predicted as each class."""
+    """Draw a matrix whose rows are the shares of a true class that were predicted as each class."""
     classes = len(names)
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -150,7 +148,7 @@ def draw_confusion(shares: np.ndarray, names: Sequence[str]) -> Figure:
                 column + 0.5,
                 row + 0.5,
                 f"{100 * share:.{0 if classes > 8 else 1}f}",
-                # White is legible on dark blue only, the ink of the page on everything lighter.
+                # White is legible on dark blue only; the text colour is on everything lighter.
                 color="white" if share > 0.75 else INK,
                 ha="center",
                 va="center",
@@ -212,35 +210,39 @@ def draw_reliability(reliability: Reliability) -> Figure:
     return figure
 
 
-def draw_measured_curves(rows: Sequence[Evidence], name: str, title: str) -> Figure:
-    """Draw a measure that is a curve: the mean and standard deviation over seeds, per method."""
-    figure = Figure(figsize=(WIDTH, 3.0 + 0.1 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    for place, evidence in enumerate(rows):
-        values = evidence.drawn[name]
-        longest = max(map(len, values))
-        padded = np.array(
-            [
-                np.pad(one.astype(float), (0, longest - len(one)), constant_values=np.nan)
-                for one in values
-            ]
-        )
-        steps, mean = np.arange(1, longest + 1), np.nanmean(padded, axis=0)
-        colour = _LINES[place % len(_LINES)]
-        style = ("-", "--", ":", "-.")[place // len(_LINES) % 4]
-        axes.plot(steps, mean, style, color=colour, linewidth=1.4, label=_shortened(evidence.label))
-        if len(values) > 1:
-            # n - 1, except at steps that a single seed reached.
+def draw_measured_curves(rows: Sequence[Evidence], name: str, measure: Measure) -> Figure:
+    """Draw a measure that is a set of curves: a panel per method, mean and deviation over seeds."""
+    figure = Figure(figsize=(WIDTH, 0.7 + 1.7 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, evidence in zip(panels, rows, strict=True):
+        values: Sequence[dict[str, list[float]]] = evidence.drawn[name]
+        places = max((one[measure.x] for one in values), key=len)
+        names = [key for key in values[0] if key != measure.x and not key.endswith("±")]
+        for place, line in enumerate(names):
+            padded = np.full((len(values), len(places)), np.nan)
+            for seed, one in enumerate(values):
+                padded[seed, : len(one[line])] = one[line]
+            mean = np.nanmean(padded, axis=0)
+            style = ("-", "--", ":", "-.")[place % 4]
+            axes.plot(places, mean, style, color=LINES[place], linewidth=1.4, label=line)
+            if f"{line} ±" in values[0]:
+                errors = np.mean([one[f"{line} ±"] for one in values], axis=0)
+                axes.errorbar(places, mean, errors, fmt="o", color=LINES[place], markersize=3)
+                continue
+            # n - 1, except where a single seed has a value.
             seeds = np.isfinite(padded).sum(axis=0)
             deviation = np.nanstd(padded, axis=0) * np.sqrt(seeds / np.maximum(seeds - 1, 1))
             axes.fill_between(
-                steps, mean - deviation, mean + deviation, color=colour, alpha=0.18, linewidth=0
+                places, mean - deviation, mean + deviation, color=LINES[place], alpha=0.2, lw=0
             )
-    axes.set_xlabel("step")
-    axes.set_ylabel(title)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.grid()
-    figure.legend(loc="outside upper left", ncols=2)
+        axes.set_title(_shortened(evidence.label, 48), loc="left", fontsize=9, pad=3)
+        axes.set_ylabel(_wrapped(measure.title, 22))
+        axes.grid()
+        if measure.log:
+            axes.set(xscale="log", yscale="log")
+    panels[-1].set_xlabel(measure.x)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=3)
     return figure
 
 

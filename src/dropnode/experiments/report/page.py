@@ -1,4 +1,4 @@
-"""The page of a report: results, claims, figures per dataset, and how they were made."""
+"""The page of a report: results, claims, figures per dataset, and the settings behind them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from dropnode.experiments.report.figures import (
     draw_seeds,
     draw_stage,
 )
+from dropnode.experiments.report.plots import Line, draw_plot, plots_of, summary_of
 from dropnode.experiments.results import ClaimResult, Comparison, DatasetFacts, Results, Stage
+from dropnode.experiments.spec import Plot
 from dropnode.experiments.writers import (
     mean_and_std,
     measure_title,
@@ -33,10 +35,10 @@ from dropnode.experiments.writers import (
 )
 
 FAR = 1.0
-"""Percentage points from the paper's figure above which a difference is marked."""
+"""A difference from the paper's figure of more percentage points than this is marked."""
 
 EXPECTED = ("confusion", "reliability")
-"""Measures of every trial; the page says so where one is missing."""
+"""Measures that every trial should have; the page notes where one is missing."""
 
 
 @dataclass
@@ -63,7 +65,7 @@ class Section:
 
 def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> str:
     """Return the page; its figures are added to the gallery."""
-    anchors: set[str] = {"results", "claims", "settings", "datasets", "environment"}
+    anchors: set[str] = {"results", "plots", "claims", "settings", "datasets", "environment"}
     sections = [
         Section(
             dataset,
@@ -92,6 +94,7 @@ def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> 
         verdicts=Counter(claim.verdict for claim in results.claims),
         label={section.dataset.name: section.label for section in sections},
         stages=[(stage, _illustrate_stage(stage, gallery)) for stage in results.stages],
+        plots=[_illustrate_plot(*found, gallery) for found in plots_of(results)],
         compared=any(row.paper is not None for row in results.rows),
         measures=measures_of(results),
         far=FAR,
@@ -212,22 +215,25 @@ def _show_reliability(section: Section, gallery: Gallery, name: str) -> None:
 
 
 def _show_measured_curves(section: Section, gallery: Gallery, name: str) -> None:
-    dataset, title = section.dataset.name, measures.MEASURES[name].title
+    dataset, measure = section.dataset.name, measures.MEASURES[name]
     shown = [one for one in section.rows if name in one.drawn]
-    _note_lacking(section, section.rows, name, title)
+    _note_lacking(section, section.rows, name, measure.title)
     labels = ", ".join(one.label for one in shown)
     drawn = gallery.add(
         f"{dataset}-{name}",
-        draw_measured_curves(shown, name, title),
-        f"{_sentence(title)} on {dataset}, for {labels}.",
+        draw_measured_curves(shown, name, measure),
+        f"{_sentence(measure.title)} against {measure.x} on {dataset}, for {labels}.",
     )
-    section.figures.append((drawn, f"{_sentence(title)}: mean ± standard deviation over seeds."))
+    caption = (
+        f"{_sentence(measure.title)} against {measure.x}: mean ± standard deviation over seeds."
+    )
+    section.figures.append((drawn, caption))
 
 
 _SHOW: Mapping[str, Callable[[Section, Gallery, str], None]] = {
     "matrix": _show_matrix,
     "reliability": _show_reliability,
-    "curve": _show_measured_curves,
+    "curves": _show_measured_curves,
 }
 """How a measure is drawn, by its kind."""
 
@@ -253,6 +259,28 @@ def _show_training(section: Section, gallery: Gallery) -> None:
     if outside:
         caption += f" Outside the panels: {', '.join(outside)}."
     section.figures.append((drawn, caption))
+
+
+def _illustrate_plot(
+    plot: Plot, dataset: str, lines: list[Line], gallery: Gallery
+) -> tuple[str, Markup, str]:
+    """Return the title, the drawing and the caption of a plot."""
+    labels = ", ".join(line.label for line in lines)
+    title = f"{plot.title}, {dataset}"
+    seeds = {
+        summary_of(row, measure).n
+        for line in lines
+        for row in line.points.values()
+        for measure in plot.measures
+    }
+    drawn = gallery.add(
+        f"{dataset}-{plot.title}",
+        draw_plot(plot, lines),
+        f"{' and '.join(map(measure_title, plot.measures))} against {plot.x} on {dataset}, for "
+        f"{labels}.",
+    )
+    few = f"{min(seeds)} to {max(seeds)} trials" if len(seeds) > 1 else f"{max(seeds)} trials"
+    return title, drawn, f"Mean ± standard deviation over {few} per point."
 
 
 def _illustrate_stage(stage: Stage, gallery: Gallery) -> Markup | None:
@@ -314,7 +342,7 @@ def _is_far(difference: float | None) -> bool:
 
 
 def _chance(value: float | None) -> str:
-    """Write a p-value.
+    """Return a p-value as text.
 
     Examples
     --------

@@ -32,7 +32,13 @@ from dropnode.settings import count, share
 
 @dataclass(frozen=True, kw_only=True)
 class APPNPConfig(LayeredConfig):
-    """Further settings: steps of the power iteration [K], teleport probability [α]."""
+    """Further settings.
+
+    Attributes
+    ----------
+    steps : steps of the power iteration [K]
+    teleport : probability of returning to the node's own prediction in a step [α]
+    """
 
     steps: int = count()
     teleport: float = share()

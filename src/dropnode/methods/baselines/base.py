@@ -30,12 +30,11 @@ class BaselineConfig(Config):
 
     Attributes
     ----------
-    feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
-        :class:`dropnode.ops.scaling.FeatureScaling`
-    learning_rate : of Adam, unless the baseline has another optimiser
-    weight_decay : coupled, on what :meth:`Baseline.decayed` returns
-    stopping : as in :class:`dropnode.training.Stopping`; ``"never"`` runs every epoch and
-        keeps the last
+    feature_scaling : how features are scaled, see :class:`dropnode.ops.scaling.FeatureScaling`
+    learning_rate : learning rate of Adam, unless the baseline has another optimiser
+    weight_decay : coupled weight decay, on what :meth:`Baseline.decayed` returns
+    stopping : when training stops and which epoch is kept, see
+        :class:`dropnode.training.Stopping`
     patience : epochs without progress before training stops
     max_epochs : the most epochs to run; exactly so many if nothing validates
     """

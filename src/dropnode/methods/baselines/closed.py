@@ -12,7 +12,12 @@ from dropnode.training import Outcome, Phase
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedFormConfig(Config):
-    """Settings of every method in closed form."""
+    """Settings of every method in closed form.
+
+    Attributes
+    ----------
+    feature_scaling : how features are scaled, see :class:`dropnode.ops.scaling.FeatureScaling`
+    """
 
     feature_scaling: str = choice(*KINDS)
 

@@ -38,7 +38,12 @@ from dropnode.settings import rate
 
 @dataclass(frozen=True, kw_only=True)
 class DropEdgeConfig(LayeredConfig):
-    """Further settings: the probability that an edge is dropped."""
+    """Further settings.
+
+    Attributes
+    ----------
+    edge_dropout : the probability that an edge is dropped
+    """
 
     edge_dropout: float = rate()
 

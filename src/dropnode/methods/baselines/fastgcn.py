@@ -43,7 +43,13 @@ from dropnode.training import Phase
 
 @dataclass(frozen=True, kw_only=True)
 class FastGCNConfig(LayeredConfig):
-    """Further settings: labelled nodes of a batch, and columns [t] that each layer samples."""
+    """Further settings.
+
+    Attributes
+    ----------
+    batch_size : labelled nodes in a batch
+    samples : columns of Â that each layer samples [t]
+    """
 
     batch_size: int = count()
     samples: int = count()

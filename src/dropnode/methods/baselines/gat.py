@@ -26,7 +26,16 @@ from dropnode.settings import count, rate
 
 @dataclass(frozen=True, kw_only=True)
 class GATConfig(BaselineConfig):
-    """Settings of GAT: width of a head, heads of the hidden layers and of the last, dropout."""
+    """Settings of GAT.
+
+    Attributes
+    ----------
+    hidden : width of a head
+    heads : attention heads in each hidden layer
+    output_heads : attention heads in the last layer
+    layers : number of layers
+    dropout : before each layer, and on attention
+    """
 
     hidden: int = count()
     heads: int = count()

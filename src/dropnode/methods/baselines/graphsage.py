@@ -31,7 +31,12 @@ from dropnode.settings import count
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGEConfig(LayeredConfig):
-    """Further settings: from how many neighbours a node receives in training, 0 for all."""
+    """Further settings.
+
+    Attributes
+    ----------
+    neighbours : how many neighbours send to a node in training, 0 for all
+    """
 
     neighbours: int = count(least=0)
 

@@ -28,7 +28,13 @@ from dropnode.settings import count, share
 
 @dataclass(frozen=True, kw_only=True)
 class LabelPropagationConfig(ClosedFormConfig):
-    """Settings: how many times labels move, and the share α that comes from neighbours."""
+    """Settings of label propagation.
+
+    Attributes
+    ----------
+    steps : how many times labels move
+    share : the share of a node's label that comes from its neighbours [α]
+    """
 
     steps: int = count()
     share: float = share()

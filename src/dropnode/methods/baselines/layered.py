@@ -19,7 +19,14 @@ from dropnode.settings import count, rate
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredConfig(BaselineConfig):
-    """Further settings: width of the hidden layers, number of layers, dropout before each."""
+    """Further settings.
+
+    Attributes
+    ----------
+    hidden : width of the hidden layers
+    layers : number of layers
+    dropout : dropout rate before each layer
+    """
 
     hidden: int = count()
     layers: int = count(default=2)

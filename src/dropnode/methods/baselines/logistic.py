@@ -28,7 +28,12 @@ INVERSE_PENALTIES = (1.0, 10.0, 100.0, 1e3, 1e4)
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticConfig(ClosedFormConfig):
-    """Settings: propagation steps of Ā [K]."""
+    """Settings of logistic regression.
+
+    Attributes
+    ----------
+    order : propagation steps of Ā [K]
+    """
 
     order: int = count(least=0)
 

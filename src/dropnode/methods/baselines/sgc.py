@@ -25,7 +25,12 @@ from dropnode.settings import count
 
 @dataclass(frozen=True, kw_only=True)
 class SGCConfig(BaselineConfig):
-    """Settings of SGC: propagation steps [K]."""
+    """Settings of SGC.
+
+    Attributes
+    ----------
+    steps : propagation steps [K]
+    """
 
     steps: int = count()
 

@@ -33,31 +33,33 @@ class GrandConfig(Config):
 
     Attributes
     ----------
-    feature_scaling : ``"row"``, ``"binary"``, ``"standard"`` or ``"none"``, see
-        :class:`dropnode.ops.scaling.FeatureScaling`
-    perturbation : ``"dropnode"``, ``"dropout"`` or ``"dropedge"``
+    feature_scaling : how features are scaled, see :class:`dropnode.ops.scaling.FeatureScaling`
+    perturbation : what a view drops, see :mod:`dropnode.ops.perturb`
     drop_rate : probability of dropping a node, an entry of X or an entry of Â [δ]
     order : propagation steps [K]
     augmentations : views per epoch [S]
     consistency_weight : weight of the agreement of views [λ]
     temperature : sharpening of the average prediction, 1 for none [T]
-    head : ``"mlp"``, ``"gcn"`` or ``"gat"``
+    head : the classifier of propagated features: a perceptron, graph convolutions or attention
     hidden : width of the hidden layer
-    batch_norm : normalise the inputs of both layers
-    input_dropout, hidden_dropout : dropout rates inside the head
+    batch_norm : whether the inputs of both layers are normalised
+    input_dropout : dropout rate of the head's input
+    hidden_dropout : dropout rate of the head's hidden layer
     input_dropout_on : entries of ``"propagated"`` features, as in the paper; or, far cheaper,
         whole ``"columns"`` (features that a view drops at all nodes), or raw ``"entries"``
-    input_norm : with ``batch_norm``, the statistics of the first layer's: ``"batch"``, or
-        ``"fixed"`` ones of the unperturbed propagated features, which is far cheaper
-    learning_rate, weight_decay : of Adam; the decay is coupled, and on every parameter
+    input_norm : the statistics that ``batch_norm`` takes in the first layer: those of the
+        ``"batch"``, or ``"fixed"`` ones of the unperturbed features, which is far cheaper
+    learning_rate : learning rate of Adam
+    weight_decay : weight decay of Adam, coupled, on every parameter
     patience : epochs without progress before training stops
     max_epochs : the most epochs to run; exactly so many if nothing validates
-    mask_scaling : ``"training"`` or ``"inference"``, see :mod:`dropnode.ops.perturb`
-    initialisation : ``"glorot"`` or ``"released"``, see :mod:`dropnode.methods.grand.heads`
-    reduction : ``"sum"`` or ``"mean"`` over nodes, see :mod:`dropnode.methods.grand.objective`
-    stopping : ``"loss"``, ``"loss-or-accuracy"`` or ``"accuracy"``, see
+    mask_scaling : when the scale of dropped features is corrected: by dividing in
+        ``"training"``, or by multiplying at ``"inference"``
+    initialisation : the initial weights: Glorot's, or those of the ``"released"`` code
+    reduction : whether the losses are a sum or a mean over nodes
+    stopping : when training stops and which epoch is kept, see
         :class:`dropnode.training.Stopping`
-    attention_heads : of the ``"gat"`` head; they share ``hidden``
+    attention_heads : number of heads of the ``"gat"`` head; they share ``hidden``
     """
 
     feature_scaling: str = choice(*KINDS)

@@ -1,12 +1,12 @@
 """Heads: the small classifiers that read propagated features.
 
-A head has two parts. ``first`` ends with the first linear map, ``rest`` is everything after it.
-If ``first`` is that linear map alone (``commutes``), a caller may exchange it with propagation:
-Ā(X W) costs ``hidden`` columns, (ĀX) W costs ``features`` columns.
+A head has two parts: ``first`` ends with the first linear map, and ``rest`` is everything after it.
+If ``first`` is nothing but a linear map (``commutes``), it may be exchanged with propagation:
+Ā(X W) propagates ``hidden`` columns, (ĀX) W propagates ``features`` columns.
 
-On a CPU, training with a perceptron does not call these passes: the kernels of ``fused/`` compute
-the same layers along with their gradients, and the first layer of other heads. Validation and
-inference do. ``tests/methods/grand/fused/test_step.py`` compares the two.
+On a CPU, training with a perceptron does not call these layers: the kernels of ``fused/`` compute
+them together with their gradients. They also compute the first layer of other heads. Validation and
+inference use this module. ``tests/methods/grand/fused/test_step.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Dropout, Stream
 
 HEADS = ("mlp", "gcn", "gat")
-"""Every head by the name a configuration gives it."""
+"""The names of all heads in a configuration."""
 
 
 class FixedNorm(nn.Module):
     """A normalisation by fixed statistics, which therefore commutes with propagation.
 
-    It replaces batch norm for propagated features: ``fit`` takes the mean and variance of the
-    unperturbed ones, once. Gain and offset are learnt as in batch norm. They could be part of the
-    linear map that follows, but are learnt more slowly there.
+    It replaces batch norm on propagated features: ``fit`` sets the mean and variance of the
+    unperturbed features once. Gain and offset are learnt as in batch norm. They could be part of
+    the linear map that follows, but would be learnt more slowly there.
     """
 
     mean: torch.Tensor
@@ -54,8 +54,8 @@ class FixedNorm(nn.Module):
 class Head(nn.Module, ABC):
     """A classifier of propagated features whose first step, after norm and dropout, is linear.
 
-    ``norm`` stands before the first linear map. ``input_dropout_on`` can move the first dropout
-    before propagation, to single ``"entries"`` or whole ``"columns"`` of the raw features.
+    ``norm`` comes before the first linear map. ``input_dropout_on`` can move the first dropout to
+    before propagation: to single ``"entries"`` or whole ``"columns"`` of the raw features.
     """
 
     graph_layers: bool
@@ -92,7 +92,7 @@ class Head(nn.Module, ABC):
         return not (dropped_after or isinstance(self.norm1, nn.BatchNorm1d))
 
     def drops(self, what: str) -> bool:
-        """Return whether input dropout drops ``what``: propagated, columns or entries."""
+        """Return whether input dropout applies to ``what``: propagated, columns or entries."""
         return self.input_dropout > 0 and self.input_dropout_on == what
 
     def first(self, view: torch.Tensor, dropout: Dropout | None) -> torch.Tensor:
@@ -108,8 +108,8 @@ class Head(nn.Module, ABC):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return ``first`` as one linear map before propagation: weights (d, h), and an offset.
 
-        ``factors`` (d,) are those of dropout on whole columns. The offset is (h,), or None for
-        zero. A batch norm is folded in with its running statistics, as at inference.
+        ``factors`` (d,) are the factors of dropout on whole columns. The offset is (h,), or None
+        for zero. A batch norm is folded in with its running statistics, as at inference.
         """
         weight = self.weight1 if factors is None else self.weight1 * factors[:, None]
         norm = self.norm1
@@ -135,8 +135,8 @@ class DenseHead(Head):
     """A two-layer perceptron, or, with ``graph_layers``, a two-layer graph convolution.
 
     Order of layers: [norm] → dropout → linear → ReLU → [batch norm] → dropout → linear; a graph
-    convolution multiplies with Â after each linear map. ``input_norm`` may give the first norm
-    fixed statistics.
+    convolution multiplies by Â after each linear map. With ``input_norm="fixed"`` the first norm
+    has fixed statistics.
     """
 
     def __init__(
@@ -169,9 +169,9 @@ class DenseHead(Head):
     def initialise(self, kind: str, stream: Stream) -> None:
         """Draw the weights.
 
-        ``"glorot"`` is Glorot normal with zero biases, as in the paper. ``"released"`` is what the
-        released code does for weights and biases: ``normal_(-s, s)`` with s = 1/√(output size),
-        whose first argument is the mean.
+        ``"glorot"`` is Glorot normal with zero biases, as in the paper. ``"released"`` is as in the
+        released code, for weights and biases: ``normal_(-s, s)`` with s = 1/√(output size), whose
+        first argument is the mean.
         """
         generator = torch.Generator().manual_seed(stream.integer())
         with torch.no_grad():
@@ -228,8 +228,8 @@ class AttentionHead(Head):
     ) -> None:
         if hidden % attention_heads:
             raise ValueError(
-                f"hidden = {hidden} does not divide by attention_heads = {attention_heads}; "
-                "make hidden a multiple of it"
+                f"hidden = {hidden} is not divisible by attention_heads = {attention_heads}; "
+                "make hidden a multiple of attention_heads"
             )
         super().__init__(num_features, hidden, input_dropout)
         self.hidden_dropout = hidden_dropout
@@ -258,12 +258,12 @@ class AttentionHead(Head):
         return torch.stack(logits, dim=1)
 
     def _layers(self) -> tuple[nn.Module, nn.Module]:
-        """Return both layers with initial weights; the linear map of the first becomes ours."""
-        # Imported here: it is half of the package's import time, and only this head needs it.
+        """Return both layers with initial weights; ``weight1`` becomes the first linear map."""
+        # Imported here, because it takes half of the import time and only this head needs it.
         from torch_geometric.nn import GATConv
 
         num_features, num_classes, hidden, heads = self.sizes
-        # The operator already has an entry of every node for itself.
+        # The operator already has self-loops.
         options = {"dropout": self.hidden_dropout, "add_self_loops": False}
         conv1 = GATConv(num_features, hidden // heads, heads=heads, **options)
         conv2 = GATConv(hidden, num_classes, heads=1, **options)

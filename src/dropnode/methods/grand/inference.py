@@ -1,8 +1,9 @@
-"""Logits of some rows by a perceptron head, without the work for all others.
+"""Logits of some nodes by a perceptron head, without the work for all other nodes.
 
-A perceptron reads only its own row of ĀX. For nodes of the training graph these rows never change,
-and are kept while training validates. A new node receives from nodes of the training graph what
-they have at every hop, which is kept too, so that a new node costs its own links and nothing else.
+The logits of a node depend only on its own row of ĀX. For nodes of the training graph these rows
+never change, so they are computed once and kept for all validations. A new node receives messages
+from nodes of the training graph; their state at every hop is kept too, so that the cost of a new
+node depends only on its own links.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dropnode.ops.propagation import Features, SparseMatrix, normalise, propagat
 def watch_rows(
     head: DenseHead, view: Augmentation, features: Features, rows: np.ndarray, order: int
 ) -> Callable[[], torch.Tensor]:
-    """Return a function that returns the current logits of some nodes; their ĀX is kept."""
+    """Return a function that returns the current logits of some nodes; it keeps their ĀX."""
     wanted = torch.from_numpy(rows.copy()).to(head.weight1.device)
     propagated = _compact(propagated_rows(view.operator, features, wanted, order) * view.scale)
 
@@ -42,8 +43,8 @@ def watch_rows(
 class NewRows:
     """The logits of new nodes that receive messages from a training graph and send none.
 
-    Propagation is computed by Horner's scheme, tₖ₊₁ = XW + Âtₖ. Those tₖ of the training graph are
-    kept for as long as the weights stay the same; a new node adds a row to each.
+    Propagation is computed by Horner's scheme, tₖ₊₁ = XW + Âtₖ. The tₖ of the training graph are
+    kept as long as the weights stay the same; a new node adds a row to each.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ class NewRows:
         return _product(activated, head.weight2) + head.bias2
 
     def _keep_hops(self, weight: torch.Tensor) -> None:
-        """Compute t₀ to tₖ₋₁ of the training graph, unless they are those of these weights."""
+        """Compute t₀ to tₖ₋₁ of the training graph, unless they are known for these weights."""
         if torch.equal(weight, self.weight):
             return
         view = self.perturbation.inference(self.tensors.operator)
@@ -90,7 +91,7 @@ class NewRows:
         for _ in range(self.order):
             hops.append(total)
             total = start + view.operator @ total
-        # A copy: without a norm to fold in, the weights are the parameter itself.
+        # A copy, because without a norm to fold in, the weights are the parameter itself.
         self.weight, self.hops = weight.clone(), hops
 
     def _operator_rows(self, nodes: np.ndarray, links: sp.csr_array) -> SparseMatrix:
@@ -105,9 +106,9 @@ class NewRows:
 
 
 def _product(x: Features, weight: torch.Tensor) -> torch.Tensor:
-    """Return a product whose rows do not depend on each other, not even in their last bits.
+    """Return a product whose rows are bit-identical whatever the other rows are.
 
-    Products of dense matrices round a row differently depending on the rows beside it.
+    In a product of dense matrices, the rounding of a row depends on the number of other rows.
     """
     if isinstance(x, torch.Tensor):
         x = SparseMatrix.from_scipy(sp.csr_array(x.cpu().numpy()), x.device)
@@ -115,7 +116,7 @@ def _product(x: Features, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _compact(rows: torch.Tensor) -> Features:
-    """Return propagated rows, sparse where that makes products with them cheaper."""
+    """Return propagated rows, as a sparse matrix if that makes products with them cheaper."""
     filled = torch.count_nonzero(rows).item()
     if filled > 0.3 * rows.numel():
         return rows

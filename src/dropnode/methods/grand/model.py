@@ -1,4 +1,4 @@
-"""Grand: perturb → propagate → classify → agree, composed into one Method."""
+"""Grand: the method of the paper, composed of perturbation, propagation, head and objective."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from dropnode.training import Phase
 from dropnode.training.optimiser import Adam
 
 SMALL_WORK = 30_000_000
-"""Multiplications of a propagation, about 2 ms, below which one thread suits torch's operations."""
+"""Below this many multiplications per propagation (about 2 ms), torch uses one thread."""
 
 TINY_WORK = 5_000_000
-"""Multiplications of a propagation below which one thread suits the kernels too."""
+"""Below this many multiplications per propagation, kernels use one thread too."""
 
 
 class Grand(NodeClassifier):
@@ -42,7 +42,7 @@ class Grand(NodeClassifier):
     class_weights : array of float, optional
         The weight of each class in the supervised loss.
     device : str
-        Where tensors live, as torch names it.
+        The device of the tensors, as torch names it.
     """
 
     name = "grand"
@@ -60,7 +60,7 @@ class Grand(NodeClassifier):
         device: str = "cpu",
     ) -> None:
         super().__init__(config, class_weights=class_weights, device=device)
-        # Only the layers of the attention head draw by themselves; all else has a stream.
+        # Only the layers of the attention head use torch's generator; the rest uses streams.
         self.draws_from_torch = config.head == "gat"
         self.perturbation = PERTURBATIONS[config.perturbation](
             config.drop_rate, config.mask_scaling
@@ -79,8 +79,11 @@ class Grand(NodeClassifier):
 
     @property
     def sparse_features(self) -> bool | None:
-        """Sparse for the kernel that propagates features, which reads them by column."""
-        # Dropout of feature entries draws one bit per entry as held, so the form must stay.
+        """Whether to store features as sparse; None to store them as they are.
+
+        The kernel that propagates features reads them as a sparse matrix.
+        """
+        # Dropout of feature entries draws one bit per stored entry, so the storage must not change.
         if self.head.commutes or self.config.perturbation == "dropout":
             return None
         return usable(self.device)
@@ -102,7 +105,7 @@ class Grand(NodeClassifier):
         )
 
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Draw the initial weights, and choose what computes a training step."""
+        """Draw the initial weights, and choose between kernels and plain torch."""
         self.head.initialise(self.config.initialisation, stream)
         if isinstance(self.head.norm1, FixedNorm):
             view = self.perturbation.inference(self.tensors.operator)
@@ -114,7 +117,7 @@ class Grand(NodeClassifier):
         self.threads = self._worthwhile_threads()
 
     def _choose_path(self) -> None:
-        """Choose what computes a training step.
+        """Choose between kernels and plain torch for a training step.
 
         On a CPU, kernels compute the whole step of a perceptron, and the first layer of a graph
         head if the features themselves have to be propagated. Plain torch computes the rest.
@@ -134,7 +137,7 @@ class Grand(NodeClassifier):
             self._first = First(head, tensors.features, tensors.operator, order)
 
     def _task(self) -> Task:
-        """Return the labels and the weights of both losses, as kernels read them."""
+        """Return the labels and the weights of both losses for the kernels."""
         config, nodes = self.config, self.tensors.num_nodes
         labels = np.zeros(nodes, dtype=np.int64)
         labels[self.train_rows.numpy()] = self.train_targets.numpy()
@@ -144,12 +147,12 @@ class Grand(NodeClassifier):
         return Task(labels, label_weights, agreement, config.temperature)
 
     def _worthwhile_threads(self) -> Threads:
-        """Return how many threads to use: on a small graph, starting a second costs more."""
+        """Return limits on threads: on a small graph, starting a second one costs more time."""
         config, operator = self.config, self.tensors.operator
         if self._step is None:
             return Threads()
         if not self.head.commutes:
-            # All large work is done by kernels, which have threads of their own.
+            # Kernels do most of the work, and have their own threads.
             return Threads(torch=1)
         work = config.augmentations * config.hidden * config.order * len(operator.values)
         return Threads(
@@ -168,7 +171,7 @@ class Grand(NodeClassifier):
         return [self.until_validated("train", optimiser)]
 
     def loss(self, batch: None, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Classify S augmentations, and compare them with the labels and with each other."""
+        """Return the loss of S augmentations, and its supervised and consistency parts."""
         self.head.train()
         config, tensors = self.config, self.tensors
         streams = [stream.at("augmentation", s) for s in range(config.augmentations)]
@@ -197,7 +200,7 @@ class Grand(NodeClassifier):
     ) -> torch.Tensor:
         """Return the logits (n, S, C) of S views; with streams, dropout is on."""
         head, order = self.head, self.config.order
-        # Without dropout even a batch norm is a linear map.
+        # Without dropout, even a batch norm can be folded into the linear map.
         if head.commutes or streams is None:
             hidden = _multiply_first(tensors.features, head, views, streams, order)
             return head.rest(hidden, tensors.operator, Dropout(streams) if streams else None)
@@ -217,12 +220,12 @@ class Grand(NodeClassifier):
         """Return a function that returns the current logits of some training-graph nodes."""
         if not isinstance(self.head, DenseHead) or self.head.graph_layers:
             return super().watch(rows)
-        # ĀX never changes, and a perceptron reads only its own row of it.
+        # ĀX never changes, and a perceptron's logits of a node depend only on its row of ĀX.
         view = self.perturbation.inference(self.tensors.operator)
         return watch_rows(self.head, view, self.tensors.features, rows, self.config.order)
 
     def new_logits(self, features: Matrix, links: Matrix) -> torch.Tensor:
-        """Return logits of new nodes; for a perceptron, at the cost of their own links."""
+        """Return logits of new nodes; with a perceptron, the cost depends only on their links."""
         if not isinstance(self.head, DenseHead) or self.head.graph_layers:
             return super().new_logits(features, links)
         if self._new_rows is None or self._new_rows.tensors is not self.tensors:
@@ -238,7 +241,7 @@ def _multiply_first(
     streams: list[Stream] | None,
     order: int,
 ) -> torch.Tensor:
-    """Return Ā(mask ⊙ X W) of every view as (n, S, h); views of one operator are one product."""
+    """Return Ā(mask ⊙ X W) of every view as (n, S, h); views with one operator share a product."""
     rate = head.input_dropout
     masked_views, offsets = [], []
     for s, view in enumerate(views):

@@ -1,12 +1,13 @@
-"""The objective of GRAND: a supervised loss, and the agreement between the augmentations.
+"""The objective of GRAND: a supervised loss, and the consistency of the augmentations.
 
 Losses take log-probabilities of shape (nodes, augmentations, classes). ``reduction`` is ``"sum"``
-over nodes, as the paper's Eq. 1 and 3 are written, or ``"mean"``, as its released code computes;
-both average over the S augmentations.
+over nodes, as in the paper's Eq. 1 and 3, or ``"mean"``, as in its released code. Both average over
+the S augmentations.
 
-On a CPU, training with a perceptron head does not call the losses of this module: the kernels of
-``fused/rows.py`` compute the same objective along with its gradient, as a sum over nodes and views
-that :func:`summand_weights` weighs. ``tests/methods/grand/fused/test_step.py`` compares the two.
+On a CPU, training with a perceptron head does not call the losses of this module. Kernels compute
+the same objective together with its gradients (``methods/grand/fused/``: ``step.py`` calls
+``kernels/rows.py``), as a sum over nodes and views with the weights of :func:`summand_weights`.
+``tests/methods/grand/fused/test_step.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def supervised_loss(
     reduction: str,
     class_weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Cross-entropy of the labelled nodes, averaged over augmentations (Eq. 1)."""
+    """Return the cross-entropy of the labelled nodes, averaged over augmentations (Eq. 1)."""
     augmentations = log_probabilities.shape[1]
     flat = log_probabilities.flatten(0, 1)
     loss = F.nll_loss(
@@ -34,10 +35,10 @@ def supervised_loss(
 
 
 def sharpen(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Raise to the power 1/T and normalise (Eq. 2).
+    """Return probabilities to the power 1/T, normalised (Eq. 2).
 
-    Taken through logarithms: a probability of 1e-20 to the power 1/0.1 underflows, its logarithm
-    times 10 does not.
+    Computed with logarithms: a probability of 1e-20 to the power 1/0.1 underflows, but its
+    logarithm times 10 does not.
     """
     return torch.softmax(probabilities.log() / temperature, dim=-1)
 
@@ -45,10 +46,10 @@ def sharpen(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
 def consistency_loss(
     log_probabilities: torch.Tensor, temperature: float, reduction: str
 ) -> torch.Tensor:
-    """Squared distance of every augmentation to the sharpened average (Eq. 3).
+    """Return the squared distance of every augmentation to the sharpened average (Eq. 3).
 
-    The average is a target, not a path for gradients: the released code detaches it, and the
-    paper calls it a guess of the label.
+    No gradient passes through the average: the released code detaches it, and the paper calls it a
+    guess of the label.
     """
     probabilities = log_probabilities.exp()
     with torch.no_grad():
@@ -65,12 +66,12 @@ def summand_weights(
     config: GrandConfig,
     class_weights: torch.Tensor | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return the weights by which both losses become plain sums over nodes and views.
+    """Return weights with which both losses are plain sums over nodes and views.
 
     Returns
     -------
     ndarray of float32 (nodes,), float
-        The weight of a node's cross-entropy in one view, zero where its label is not learnt from;
+        The weight of each node's cross-entropy in one view, which is zero outside the training set;
         and the weight of a node's squared distance to the sharpened average in one view.
     """
     weights = torch.ones(len(targets)) if class_weights is None else class_weights[targets]

@@ -1,6 +1,7 @@
-"""What runs on a CPU in machine code of our own: random bits and sparse products.
+"""Compiled kernels for the CPU: random bits and sparse products.
 
-NumPy arrays in, NumPy arrays out; nothing here knows torch's autograd or a configuration. Every
-kernel is a serial function that releases the interpreter lock; ``threads.spread`` runs several of
-them side by side. Each has a counterpart in plain torch, which other devices use and tests compare.
+Kernels read and write NumPy arrays, and know neither torch's autograd nor a configuration. Every
+kernel is a serial function that releases the interpreter lock; ``threads.in_parallel`` runs several
+at the same time. Each has a counterpart in plain torch, which is used on other devices and which
+tests compare it with.
 """

@@ -1,4 +1,4 @@
-"""Random bits of any probability, 64 at a time."""
+"""Random bits with any probability of a one, drawn 64 at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from dropnode.ops.kernels.jit import kernel
 
 DIGITS = 53
-"""Binary digits of a probability: those of a double."""
+"""The precision of a probability in binary digits: that of a double."""
 
 
 def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -> np.ndarray:
@@ -16,11 +16,11 @@ def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -
     Parameters
     ----------
     state : array of uint64 (4,)
-        Where an SFC64 generator starts; the first words are thrown away.
+        The initial state of an SFC64 generator; its first outputs are discarded.
     rows, columns : int
-        The shape of the bits. Each row starts a new word; bits beyond its end are arbitrary.
+        The shape of the bits. Each row starts with a new word; bits after its end are arbitrary.
     probability : float
-        From 0 to 1, taken to 53 binary digits.
+        From 0 to 1, rounded to 53 binary digits.
 
     Returns
     -------
@@ -37,10 +37,10 @@ def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -
 
 @kernel
 def _draw(state, threshold, words):  # type: ignore[no-untyped-def]
-    # SFC64 (Doty-Humphrey, PractRand), as NumPy has it, with the twelve rounds that mix its seed.
-    # Each lane compares a uniform number with the threshold, binary digit by binary digit; the
-    # first digit that differs decides. Half of the lanes are decided by each word drawn, so that
-    # 64 lanes take 8 words on average, and a single one for a probability of one half.
+    # SFC64 (Doty-Humphrey, PractRand) as in NumPy, with the twelve rounds that mix its seed. Each
+    # of the 64 lanes compares a uniform number with the threshold, binary digit by binary digit;
+    # the first digit that differs decides. Each word drawn decides half of the open lanes, so that
+    # 64 lanes take 8 words on average, and one word if the probability is one half.
     a, b, c, counter = state[0], state[1], state[2], state[3]
     one = np.uint64(1)
     everything = ~np.uint64(0)
@@ -75,7 +75,8 @@ def _draw(state, threshold, words):  # type: ignore[no-untyped-def]
 def transpose_words(words, first, column, block):  # type: ignore[no-untyped-def]
     """Fill ``block`` with the transpose of the 64 x 64 bits at row ``first``, word ``column``.
 
-    Rows beyond the end count as zeros. Halves are exchanged, then halves of halves, and so on.
+    Rows beyond the end count as zeros. The off-diagonal halves are exchanged, then those of each
+    half, and so on.
     """
     rows = min(64, len(words) - first)
     for i in range(64):

@@ -1,4 +1,4 @@
-"""Compiling kernels, once for each version of their sources."""
+"""Compilation of kernels, cached for each version of their sources."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from numba.core import config
 from dropnode.files import user_cache
 
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-"""Let other threads run meanwhile, and divide by zero as NumPy does."""
+"""Release the interpreter lock, and divide by zero as NumPy does."""
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function when it is first called, or take it from the user's cache.
+    """Compile a function on its first call, or load it from the user's cache.
 
-    Numba's own cache looks at the file of the function alone, and would go on using old code after
-    a change in what the function calls; here the sources of all that it may call name the folder.
+    Numba's own cache checks only the file of the function, and would use outdated code after a
+    change in a function that it calls. Here the name of the cache folder is a hash of the sources
+    of everything that it may call.
     """
     settings: Any = config
     before = settings.CACHE_DIR
@@ -29,7 +30,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         compiled: Callable[..., Any] = njit(cache=True, **OPTIONS)(function)
     except RuntimeError:
-        # A home that cannot be written: compile in every process.
+        # The home folder cannot be written to: compile in every process.
         compiled = njit(**OPTIONS)(function)
     finally:
         settings.CACHE_DIR = before
@@ -37,14 +38,14 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a part of kernels, whose code is put into theirs: calling it costs nothing."""
+    """Compile a function that is inlined into the kernels that call it."""
     compiled: Callable[..., Any] = njit(forceinline=True, _nrt=False, **OPTIONS)(function)
     return compiled
 
 
 @cache
 def _folder(home: Path) -> Path:
-    """Return the cache of the kernels in a folder, which may call those in this one."""
+    """Return the cache for the kernels of a folder, which may call those of this folder."""
     digest = sha256()
     for folder in sorted({home, Path(__file__).parent}):
         for source in sorted(folder.glob("*.py")):

@@ -1,4 +1,4 @@
-"""Memory that kernels read and write: float32, aligned, padded to whole vectors."""
+"""Memory for kernels: float32, aligned, and padded to whole vectors."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ import numpy as np
 import torch
 
 LANES = 16
-"""Matrices that kernels read have a multiple of this many columns, padded with zeros."""
+"""Matrices for kernels are padded with zeros to a multiple of this many columns."""
 
 
 def usable(device: torch.device) -> bool:
-    """Whether kernels compute on tensors of a device; plain torch does otherwise.
+    """Return whether kernels are used for the tensors of a device, instead of plain torch.
 
-    They do so on a CPU, unless the environment says ``DROPNODE_KERNELS=0``: results then are those
-    of other devices, equal up to rounding.
+    They are used on a CPU, unless the environment variable ``DROPNODE_KERNELS`` is 0. Results of
+    kernels and of plain torch are equal up to rounding.
     """
     return device.type == "cpu" and os.environ.get("DROPNODE_KERNELS") != "0"
 
 
 def padded(columns: int) -> int:
-    """Return the number of columns that kernels need to hold this many."""
+    """Return a number of columns after padding."""
     return -(-columns // LANES) * LANES
 
 
 def aligned(*shape: int) -> np.ndarray:
     """Return new float32 memory for kernels, with arbitrary contents.
 
-    It starts at a cache line: otherwise every vector would be read from two. NumPy asks the system
-    for huge pages for large arrays; without them, every row of a large graph would miss the TLB.
+    It starts at a cache line, because otherwise every vector would lie in two. The memory comes
+    from NumPy, which uses huge pages for large arrays; without them, every row of a large graph
+    would miss the TLB.
     """
     size = math.prod(shape)
     memory = np.empty(size + LANES, dtype=np.float32)
@@ -40,10 +41,10 @@ def aligned(*shape: int) -> np.ndarray:
 
 
 def scratch(*shape: int) -> np.ndarray:
-    """Return working memory of this thread, valid until the thread asks for some again.
+    """Return working memory of this thread, valid until the thread's next call.
 
-    It is kept: touching fresh memory for the first time takes longer than a hop over it. Every
-    thread has its own, so that fits in several threads do not write into each other's.
+    It is reused, because the first access to new memory takes longer than a hop over it. Every
+    thread has its own, so that fits in several threads cannot overwrite each other's.
     """
     size = math.prod(shape)
     held: np.ndarray | None = getattr(_thread, "scratch", None)

@@ -1,7 +1,7 @@
-"""Products of a matrix of bits and one of numbers, eight bits at a time.
+"""Products of a matrix of bits with a matrix of numbers, eight bits at a time.
 
-The method of the four Russians (Arlazarov, Dinic, Kronrod, Faradžev): eight rows have 256 sums, so
-that a byte picks one instead of adding up to eight.
+The method of the four Russians (Arlazarov, Dinic, Kronrod, Faradžev): the 256 sums of eight rows
+are computed once, so that a byte selects one sum instead of adding up to eight rows.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dropnode.ops.kernels.simd import load, splat, store
 from dropnode.ops.kernels.threads import PIECES, in_parallel, ranges
 
 CHUNK = 512
-"""Nodes whose rows stay in cache while they are added to again and again."""
+"""The number of nodes whose rows stay in cache while they are updated repeatedly."""
 
 
 def add_kept(input_words: np.ndarray, sums: np.ndarray, out: np.ndarray) -> None:
-    """Add the rows (of a matrix) of the features a node keeps to its row of ``out``.
+    """Add to each node's row of ``out`` the rows of a matrix that belong to its kept features.
 
-    The product of a matrix of bits and one of numbers, eight bits at a time: a node picks one of
-    the 256 ``sums`` of eight rows that :func:`byte_sums` has made.
+    A product of bits with numbers, eight bits at a time: each byte of a node selects one of the 256
+    ``sums`` of eight rows, which :func:`byte_sums` computes.
     """
     _add_kept(input_words.view(np.uint8), sums, out)
 
 
 def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np.ndarray:
-    """Return for each feature the sum of the rows of ``gradient`` of the nodes that keep it.
+    """Return, for each feature, the sum of the rows of ``gradient`` of the nodes that keep it.
 
-    The transpose of :func:`add_kept`: a node's row is added to one of 256 sums by its byte, and a
-    feature collects the 128 of them that have its bit.
+    The transpose of :func:`add_kept`: each byte of a node selects the one of 256 sums that its row
+    is added to, and a feature adds up the 128 sums whose byte has its bit.
     """
     octets = input_words.view(np.uint8)
     count = -(-features // 8)
@@ -41,12 +41,12 @@ def sum_kept(input_words: np.ndarray, gradient: np.ndarray, features: int) -> np
 
 @kernel
 def byte_sums(rows):  # type: ignore[no-untyped-def]
-    """Return all 256 sums of every eight rows of a matrix (features, hidden)."""
+    """Return all 256 sums of each group of eight rows of a matrix (features, hidden)."""
     features, hidden = rows.shape
     sums = np.zeros((-(-features // 8) * 256, hidden), np.float32)
     for feature in range(len(sums) // 32):
         first, bit = (feature >> 3) * 256, 1 << (feature & 7)
-        # Those with this bit as their highest are one row more than those without it.
+        # A sum whose highest bit is this one is a sum without it, plus one row.
         for lane in range(0, hidden, 16):
             row = splat(16, np.float32(0))
             if feature < features:
@@ -79,7 +79,8 @@ def _sum_kept(octets, gradient, first, stop, out):  # type: ignore[no-untyped-de
             for lane in range(0, hidden, 16):
                 added = load(16, sums, byte, lane) + load(16, gradient, node, lane)
                 store(added, sums, byte, lane)
-        # The upper half has the highest bit; added to the lower half, the same is true of the next.
+        # The sums with the highest bit set are the upper half. Adding them to the lower half leaves
+        # sums over the remaining bits.
         for bit in range(7, -1, -1):
             half = 1 << bit
             for lane in range(0, hidden, 16):

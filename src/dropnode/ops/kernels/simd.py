@@ -1,13 +1,13 @@
 """Vectors of float32 as values inside numba functions.
 
-Everything expensive in this package sums rows of matrices: Σ weight · row. Numba vectorises such
+All expensive work in this package is sums of matrix rows: Σ weight · row. Numba vectorises such
 loops, but a row of 32 or 64 numbers is so short that entering the vector loop costs more than
-running it. With a vector as a value, the sum stays in registers and the row is a handful of
-instructions, whatever the processor: LLVM splits the vectors into what it has. On Cora this makes
-propagation 2.5 times as fast as the product of torch (MKL) on one thread.
+running it. With a vector as a value, the sum stays in registers and a row takes a few instructions
+on any processor, because LLVM splits vectors into those that the processor has. On Cora this makes
+propagation 2.5 times as fast as torch's product (MKL) on one thread.
 
-The lanes of a vector are a literal (``load(64, matrix, row, column)``); all arithmetic is lane by
-lane. Arrays are C-contiguous, two-dimensional and of float32, and there is no bounds check.
+The number of lanes of a vector is a literal (``load(64, matrix, row, column)``). All arithmetic is
+lane by lane. Arrays are C-contiguous, two-dimensional and float32, and bounds are not checked.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 _CONTRACT = ("contract",)
-"""A product may be fused with the sum that takes it; nothing else is relaxed."""
+"""Allows a product to be fused with the addition that follows; nothing else is relaxed."""
 
 
 _LINE = 16
-"""Numbers in a cache line."""
+"""The number of float32 in a cache line."""
 
 
 class Vector(types.Type):
@@ -57,7 +57,7 @@ def load(typing: Any, lanes: Any, array: Any, row: Any, column: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
-    """Put a vector into ``array[row, column : column + lanes]``."""
+    """Write a vector to ``array[row, column : column + lanes]``."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, signature.args[1:], arguments[1:])
@@ -70,7 +70,7 @@ def store(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
 
 @intrinsic
 def stream(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
-    """Put a vector into aligned memory past the caches: for what is read again only much later."""
+    """Write a vector to aligned memory, bypassing the caches: for data read again much later."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, signature.args[1:], arguments[1:])
@@ -86,7 +86,7 @@ def stream(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def splat(typing: Any, lanes: Any, value: Any) -> Any:
-    """Return a vector whose every lane is ``value``."""
+    """Return a vector with ``value`` in every lane."""
     vector = Vector(lanes.literal_value)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -97,7 +97,7 @@ def splat(typing: Any, lanes: Any, value: Any) -> Any:
 
 @intrinsic
 def add_scaled(typing: Any, total: Any, factor: Any, vector: Any) -> Any:
-    """Return ``total + factor * vector`` of a scalar factor."""
+    """Return ``total + factor * vector`` for a scalar factor."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         spread = _splat(builder, arguments[1], vector.lanes)
@@ -124,11 +124,11 @@ def keep(typing: Any, bits: Any, vector: Any) -> Any:
 
 @intrinsic
 def where_positive(typing: Any, condition: Any, vector: Any) -> Any:
-    """Return the lanes where ``condition`` is above zero or not a number, and zero elsewhere."""
+    """Return the lanes where ``condition`` is positive or NaN, and zero elsewhere."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zero = ir.Constant(_llvm(vector.lanes), None)
-        # Unordered, so that what is not a number stays to be noticed.
+        # Unordered, so that NaN is passed on and can be noticed.
         mask = builder.fcmp_unordered(">", arguments[0], zero)
         return builder.select(mask, arguments[1], zero)
 
@@ -160,9 +160,9 @@ def largest(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def exponential(typing: Any, vector: Any) -> Any:
-    """Return e to the power of every lane, to about 1e-7 of its value; below -80 it is zero.
+    """Return e to the power of every lane, with a relative error of about 1e-7; zero below -80.
 
-    Numbers below 1e-38 are not worth having: processors compute with them a hundred times slower.
+    Results below 1e-38 are avoided, because processors compute with them a hundred times slower.
     """
     lanes = vector.lanes
 
@@ -200,7 +200,7 @@ def exponential(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def logarithm(typing: Any, vector: Any) -> Any:
-    """Return the natural logarithm of positive lanes, to about 1e-7; of zero it is about -88."""
+    """Return the natural logarithm of positive lanes, to about 1e-7; about -88 for zero."""
     lanes = vector.lanes
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -236,7 +236,7 @@ def logarithm(typing: Any, vector: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def prefetch(typing: Any, lanes: Any, array: Any, row: Any, column: Any) -> Any:
-    """Ask for ``array[row, column : column + lanes]`` to be in cache soon."""
+    """Start loading ``array[row, column : column + lanes]`` into the cache."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, signature.args[1:], arguments[1:])
@@ -254,7 +254,7 @@ def prefetch(typing: Any, lanes: Any, array: Any, row: Any, column: Any) -> Any:
 
 
 def _arithmetic(symbol: Callable[..., Any], instruction: str) -> None:
-    """Teach numba an operator of two vectors."""
+    """Define an operator of two vectors for numba."""
 
     @type_callable(symbol)
     def typer(context: Any) -> Any:
@@ -301,7 +301,7 @@ def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
 
 
 def _reduce(builder: Any, value: Any, lanes: int, combine: Callable[[Any, Any], Any]) -> Any:
-    """Combine the upper half with the lower half until one lane is left."""
+    """Combine the upper half of the lanes with the lower half until one lane is left."""
     whole = ir.IntType(32)
     while lanes > 1:
         nothing = ir.Constant(_llvm(lanes), ir.Undefined)

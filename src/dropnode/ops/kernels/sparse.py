@@ -1,9 +1,9 @@
-"""Propagation, and products with sparse features, of several views at once.
+"""Propagation of several views at once, and their products with sparse features.
 
-Matrices are CSR arrays (``starts``, ``columns``, ``values``) or dense rows padded to a multiple of
-16 columns. Views stand side by side in the columns of one dense matrix. A view keeps some nodes
-(``node_words``: a bit a node) and some stored entries of the features (``entry_words``: a bit an
-entry); no words at all mean that everything is kept.
+Matrices are CSR arrays (``starts``, ``columns``, ``values``), or dense with rows padded to a
+multiple of 16 columns. The views are next to each other in the columns of one dense matrix. A view
+keeps some nodes (``node_words``: one bit per node) and some stored entries of the features
+(``entry_words``: one bit per entry). Words without columns keep everything.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dropnode.ops.kernels.simd import add_scaled, load, prefetch, splat, store, 
 from dropnode.ops.kernels.threads import PIECES, in_parallel, kernel_threads, ranges
 
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Where rows start, the column of each stored entry, its value."""
+"""The starts of rows, and the column and the value of each stored entry."""
 
 WIDE = 64
-"""Columns that go through all hops together: few enough to stay in cache, wide enough that fetching
-a row from memory is worth its while."""
+"""How many columns go through all hops together: few enough to stay in cache, and enough to make up
+for the cost of fetching a row from memory."""
 
 AHEAD = 16
-"""Entries between asking for a row and using it."""
+"""How many entries before its use a row is prefetched."""
 
 MANY = 50_000
-"""Nodes from which a hop over one block of columns is worth sharing between threads."""
+"""The number of nodes from which sharing a hop over one block of columns among threads pays."""
 
 FAR = 500_000
-"""Nodes from which a block of columns has left every cache by the time it is read again."""
+"""The number of nodes from which a block of columns is in no cache when it is read again."""
 
 
 def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
@@ -42,11 +42,11 @@ def propagate(matrix: Csr, x: np.ndarray, order: int, out: np.ndarray) -> None:
     if order == 0:
         np.copyto(out, x)
     elif len(x) < MANY:
-        # A block of columns a thread, through all hops.
+        # Each thread takes a block of columns through all hops.
         in_parallel(lambda block: _propagate_alone(matrix, x, block, order, out), blocks)
     else:
-        # One block at a time, whose hops are shared: what is read is in the cache of all threads,
-        # and in memory once.
+        # The threads share the hops of one block at a time, so that they read the same rows from
+        # the caches, and the block is in memory only once.
         for block in blocks:
             _propagate_together(matrix, x, block, order, out)
 
@@ -64,7 +64,7 @@ def _propagate_together(
     matrix: Csr, x: np.ndarray, block: tuple[int, int], order: int, out: np.ndarray
 ) -> None:
     width = _width(block)
-    # Written past the caches, a row need not be read from memory first.
+    # A write that bypasses the caches need not read the row from memory first.
     hop = (_STREAMED_HOP if len(x) >= FAR else _HOP)[width]
     own, source, target = scratch(3, len(x), width)
     pieces = ranges(len(x), PIECES)
@@ -98,7 +98,7 @@ def multiply_views(
 ) -> None:
     """Write scale · (mask ⊙ X) W of every view into ``out`` (nodes, views · hidden).
 
-    ``weights`` is (views, features, hidden), or (1, features, hidden) for all views alike.
+    ``weights`` is (views, features, hidden), or (1, features, hidden) for the same in all views.
     """
     hidden = weights.shape[2]
     kernel = _VIEWS[_lanes(hidden)]
@@ -130,7 +130,7 @@ def multiply_views_adjoint(
 
 @kernel
 def has_bit(words, row, position):  # type: ignore[no-untyped-def]
-    """Whether a bit of a row of words is set; words of no columns have every bit set."""
+    """Return whether a bit in a row of words is set; words without columns have every bit set."""
     if words.shape[1] == 0:
         return True
     word = words[row, position >> 6]
@@ -138,7 +138,7 @@ def has_bit(words, row, position):  # type: ignore[no-untyped-def]
 
 
 def _lanes(columns: int) -> int:
-    """Return the widest vector that divides a row."""
+    """Return the widest vector whose lanes divide the columns."""
     return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
 
 
@@ -170,15 +170,15 @@ def _hop(lanes: int, past_caches: bool) -> Callable[..., Any]:
 
 
 def _hops(lanes: int) -> Callable[..., Any]:
-    # The hop is written out once more: Numba never finds a kernel in its cache again that was made
-    # inside a function and holds other kernels.
+    # The code of a hop is repeated here: Numba cannot load a kernel from its cache if the kernel is
+    # defined inside a function and calls other kernels.
     @kernel
     def hops(starts, columns, values, x, column, order, own, source, target, out):  # type: ignore[no-untyped-def]
         nodes = len(x)
         last = len(columns) - 1
-        # Rows that lie far apart share few places in a cache: the columns get a place of their own.
-        # Those that lie together can stay, even if the result goes there: the last hop reads a
-        # node's own row before it writes it, and other rows from another place.
+        # Rows far apart in memory compete for few places in a cache, so the columns are copied.
+        # Rows next to each other need no copy, even if ``out`` is ``x``: the last hop reads a
+        # node's own row before it writes it, and reads the other rows from another array.
         if x.shape[1] == lanes and order > 1:
             own = x
         else:

@@ -1,7 +1,7 @@
-"""How kernels use several cores: work is cut into pieces, and threads take the pieces.
+"""Parallel kernels: work is cut into pieces, and threads take the pieces.
 
-How many threads may be used is a context, not a state of the process: :func:`at_most` limits the
-code it encloses, on the thread that entered it, and nothing else.
+The number of threads is a property of the context, not of the process: :func:`at_most` limits the
+code it encloses, on the calling thread, and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 Piece = TypeVar("Piece")
 
 PIECES = 8
-"""How many pieces work is cut into where any number would do."""
+"""The number of pieces to cut work into if nothing else determines it."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Threads:
 
 
 def kernel_threads() -> int:
-    """Return how many threads kernels may use: as many as torch, unless :func:`at_most` says so."""
+    """Return the number of threads for kernels: the limit of :func:`at_most`, or that of torch."""
     return _kernels.get() or _torch_threads()
 
 
 @contextmanager
 def at_most(limit: Threads) -> Iterator[None]:
-    """Limit the threads of torch and of kernels in the enclosed code; a limit never raises them.
+    """Limit the threads of torch and of kernels in the enclosed code; never increase them.
 
-    Torch's threads either spin, which takes the core from others, or take as long to wake up as an
-    operation on a small graph lasts. Kernels last longer, so they have a limit of their own.
+    Torch's threads either spin, which keeps the core from others, or take as long to wake up as an
+    operation on a small graph takes. Kernels take longer, so they have their own limit.
 
     ``torch.set_num_threads`` does two things. It sets OpenMP's and MKL's number of threads for the
     calling thread alone; threads that run already keep theirs. It also stores the number for the
-    whole process, and a thread that uses torch for the first time takes the stored one. Fits that
-    start while another one is limited would therefore inherit its limit for good. So the stored
-    number is put back right after the limit is set, by a thread that has nothing else to do.
+    whole process, and a thread that uses torch for the first time takes the stored one. A fit that
+    starts while another one is limited would therefore keep that limit for good. So the stored
+    number is restored right after the limit is set, by a thread that does nothing else.
     """
     given, kernels = _torch_threads(), kernel_threads()
     lowered = limit.torch is not None and limit.torch < given
@@ -79,15 +79,15 @@ def at_most(limit: Threads) -> Iterator[None]:
 def in_parallel(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """Call ``work`` on every piece, on as many threads as kernels may use.
 
-    Which thread takes a piece must not matter to the result. The threads are Python's: unlike
-    OpenMP's they never spin. Waking one takes up to a tenth of a millisecond, so there should be
-    few pieces, and each should take at least as long.
+    The result must not depend on which thread takes a piece. The threads are Python's, which never
+    spin, unlike OpenMP's. Waking one takes up to a tenth of a millisecond, so there should be few
+    pieces, and each should take at least as long.
     """
     pieces = list(pieces)
     count = min(kernel_threads(), len(pieces))
     if count <= 1 or getattr(_thread, "takes_pieces", False):
-        # A piece that is itself cut into pieces stays on its thread: the other threads are busy,
-        # and a thread that waited for them could wait for itself.
+        # A piece that is cut into further pieces stays on its thread: the other threads are busy,
+        # and waiting for them could be a deadlock.
         one_by_one(work, pieces)
         return
     shared = iter(pieces)
@@ -101,7 +101,7 @@ def in_parallel(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
             _thread.takes_pieces = False
 
     def help_out() -> None:
-        # There are as many pieces at work as there are cores: torch must not share one out again.
+        # All cores are busy with pieces, so torch must not use several threads within one.
         if _torch_threads() > 1:
             _set_torch_threads(1)
         take_pieces()
@@ -111,8 +111,8 @@ def in_parallel(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     try:
         take_pieces()
     finally:
-        # Helpers that have not started are not needed any more: other fits may keep their threads
-        # busy. The others have to end: nobody may go on writing into the caller's arrays.
+        # No piece is left, so helpers that have not started are not needed; other fits may occupy
+        # their threads for long. The rest must finish, because they write to the caller's arrays.
         helpers = [helper for helper in helpers if not helper.cancel()]
         wait(helpers)
     for helper in helpers:
@@ -122,7 +122,8 @@ def in_parallel(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
 def in_parallel_whole(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """Call ``work``, which runs its own parts in parallel, on every piece.
 
-    Whole pieces go to the threads if there are enough of them; otherwise their parts do.
+    The threads share out whole pieces if there are enough of them, and the parts of one piece
+    otherwise.
     """
     pieces = list(pieces)
     (in_parallel if len(pieces) >= kernel_threads() else one_by_one)(work, pieces)
@@ -143,25 +144,25 @@ def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
 
 
 _kernels: ContextVar[int | None] = ContextVar("kernel_threads", default=None)
-"""The limit on kernels of the code that runs now."""
+"""The limit on kernels in the current context."""
 
 _unlimited: ContextVar[int | None] = ContextVar("unlimited_torch_threads", default=None)
-"""The number of torch's threads outside of every limit, of the code that runs now."""
+"""The number of torch's threads outside of all limits in the current context."""
 
 _thread = threading.local()
 
 _stored = threading.Lock()
-"""Held while the number that torch stores for the process is not the one that it should be."""
+"""Held while the number that torch stores for the process is temporarily changed."""
 
 
 def _torch_threads() -> int:
-    # Asking for the number for the first time on a thread takes the stored one.
+    # The first call on a thread copies the stored number.
     with _stored:
         return torch.get_num_threads()
 
 
 def _set_torch_threads(count: int) -> None:
-    """Set how many threads torch uses when it is called on this thread, and on no other."""
+    """Set how many threads torch uses for calls on this thread, and on no other."""
     unlimited = _unlimited.get() or _torch_threads()
     with _stored:
         torch.set_num_threads(count)
@@ -176,7 +177,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 @cache
 def _bystander() -> ThreadPoolExecutor:
-    """Return a thread that never runs torch's operations, so that its own number is of no use."""
+    """Return a thread that runs no torch operations, so that its own number has no effect."""
     return ThreadPoolExecutor(1, thread_name_prefix="dropnode-threads")
 
 

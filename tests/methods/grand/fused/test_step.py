@@ -237,7 +237,7 @@ def test_both_ways_to_propagate_features(
     config = configure(perturbation=perturbation, order=order, input_dropout=0.5)
     step = prepared(config, blocks)._step
     assert step is not None
-    assert (step.first.mixed is not None) == small  # type: ignore[attr-defined]
+    assert (step.first.small is not None) == small  # type: ignore[attr-defined]
     assert_same_step(config, blocks)
 
 

@@ -1,4 +1,4 @@
-"""The first layer in kernels, for heads whose other layers are left to autograd."""
+"""The first layer in kernels, for heads whose other layers use autograd."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dropnode.ops.randomness import Stream
 
 
 class First:
-    """Propagated, dropped out and normalised features of every view, times the first weights.
+    """The first layer of every view: propagated features, norm, dropout and first linear map.
 
     Parameters
     ----------
     head : Head
-        On the CPU, and not one that commutes.
+        A head on the CPU that does not commute with propagation.
     features : SparseMatrix
     operator : SparseMatrix
         Â of the unperturbed graph.
@@ -38,7 +38,7 @@ class First:
         self.parameters = {n: p for n, p in head.named_parameters() if n in first}
 
     def __call__(self, drawn: Sequence[Augmentation], streams: Sequence[Stream]) -> torch.Tensor:
-        """Return (nodes, views, hidden), to be differentiated before the next call."""
+        """Return the output (nodes, views, hidden); backward() must run before the next call."""
         self.calls += 1
         product: torch.Tensor = _Product.apply(self, drawn, streams, *self.parameters.values())
         return product
@@ -56,7 +56,7 @@ class _Product(torch.autograd.Function):
         ctx.first, ctx.call = first, first.calls
         product, _ = first.layer.forward(drawn, streams)
         wide = torch.from_numpy(product).view(len(product), len(drawn), -1)
-        # A copy: the memory of the layer is written over by its next step.
+        # A copy, because the next step overwrites the memory of the layer.
         return wide[:, :, : first.hidden].clone()
 
     @staticmethod
@@ -65,8 +65,8 @@ class _Product(torch.autograd.Function):
         first: First = ctx.first
         if ctx.call != first.calls:
             raise RuntimeError(
-                "the views of this loss have made room for those of a later one; call backward() "
-                "before the next loss"
+                "the views of this loss have been overwritten by those of a later one; call "
+                "backward() before computing the next loss"
             )
         missing = first.layer.wide - first.hidden
         wide = torch.nn.functional.pad(gradient, (0, missing)).flatten(1).contiguous()

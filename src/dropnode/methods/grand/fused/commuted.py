@@ -1,4 +1,4 @@
-"""The first layer where it commutes with propagation."""
+"""The first layer of heads whose first linear map commutes with propagation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dropnode.ops.randomness import Mask, Stream
 
 
 class Commuted:
-    """Multiply first, then propagate ``hidden`` columns a view."""
+    """Multiplies the features by the weights first, then propagates ``hidden`` columns per view."""
 
     def __init__(self, head: DenseHead, features: Features, order: int) -> None:
         self.head, self.features, self.order = head, features, order
@@ -57,7 +57,7 @@ class Commuted:
         return out, offset
 
     def backward(self, gradient: np.ndarray, offset: np.ndarray) -> Gradients:
-        """Return the gradient of the first weights."""
+        """Return the gradients of the first weights and of the norm before them, if any."""
         self._propagate(gradient, forward=False)
         features, count = self.features, len(self.drawn)
         out = self.memory("weights", count, features.shape[1], self.wide)
@@ -71,7 +71,7 @@ class Commuted:
         norm = self.head.norm1
         if not isinstance(norm, FixedNorm):
             return {"weight1": self._over_columns(found)}
-        # The weights count once before propagation, with the norm's gain, and once in the offset.
+        # The weights occur before propagation, with the norm's gain, and again in the offset.
         shifts = torch.from_numpy(offset).view(count, self.wide)[:, None, : self.hidden]
         scaled, offsets = self._over_columns(found), self._over_columns(shifts)
         gain = norm.weight.detach() / norm.deviation
@@ -85,17 +85,17 @@ class Commuted:
         }
 
     def _over_columns(self, found: torch.Tensor) -> torch.Tensor:
-        """Sum what was found for each view, (views, features or 1, hidden), where it counts."""
+        """Sum gradients (views, features or 1, hidden) over views, with the column factors."""
         if self.factors is not None:
             found = found * self.factors[:, :, None]
-        # One view's lies in memory that the next step writes to.
+        # A copy, because the next step overwrites the memory of a single view.
         if len(found) == 1:
             return found[0].clone()
-        # One after the other: several times as fast as torch's sum over the first dimension.
+        # Several times as fast as torch's sum over the first dimension.
         return reduce(torch.add, found)
 
     def _column_factors(self, streams: Sequence[Stream]) -> torch.Tensor | None:
-        """Return what dropout on columns multiplies each feature of each view with."""
+        """Return the factors (views, features) of dropout on columns, or None without it."""
         head = self.head
         if not head.drops("columns"):
             return None
@@ -106,11 +106,11 @@ class Commuted:
         return drawn / (1.0 - head.input_dropout)
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the first weights, one set for all views or one each, and what to add."""
+        """Return the first weights, one set for all views or one per view, and the offset."""
         several = [None] if self.factors is None else list(self.factors)
         folded = [self.head.folded(factors) for factors in several]
         several_weights = [weight.detach() for weight, _ in folded]
-        # One set is read where it lies.
+        # A single set needs no copy.
         one = len(folded) == 1
         weights = several_weights[0][None] if one else torch.stack(several_weights)
         missing = self.wide - self.hidden

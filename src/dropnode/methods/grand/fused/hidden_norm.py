@@ -1,4 +1,4 @@
-"""Batch norm by kernels."""
+"""Batch norm computed by kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dropnode.methods.grand.fused.kernels import rows
 
 
 class HiddenNorm:
-    """Batch norm of the hidden layer: each view by statistics of its own."""
+    """Batch norm of the hidden layer, with separate statistics for each view."""
 
     def __init__(
         self, norm: nn.BatchNorm1d, product: np.ndarray, bias: np.ndarray, wide: int
@@ -39,7 +39,7 @@ class HiddenNorm:
         out: np.ndarray,
         gradients: Gradients,
     ) -> np.ndarray:
-        """Turn ``out`` into the gradient of the product; return that of the bias."""
+        """Turn ``out`` into the gradient of the product, in place; return that of the bias."""
         plain = found.shift.astype(np.float64)
         weighted = self.inverse * (found.scale - self.mean * plain)
         hidden = self.norm.num_features
@@ -57,7 +57,7 @@ class HiddenNorm:
 def update_running(
     norm: nn.BatchNorm1d, mean: torch.Tensor, variance: torch.Tensor, nodes: int
 ) -> None:
-    """Move a batch norm's running statistics as torch does, by the unbiased variance."""
+    """Update a batch norm's running statistics as torch does, with the unbiased variance."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None

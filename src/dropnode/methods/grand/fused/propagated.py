@@ -1,4 +1,4 @@
-"""The first layer where features are dropped out or normalised after propagation."""
+"""The first layer of heads that normalise features or drop them out after propagation."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from dropnode.ops.propagation import SparseMatrix, mixed_order
 from dropnode.ops.randomness import Mask, Stream
 
 SMALL = 4096
-"""Nodes up to which the dense Ā (64 MB) is worth keeping."""
+"""The largest number of nodes for which the dense Ā (64 MB) is kept."""
 
 
 class Propagated:
-    """Propagate all features of every view, drop out and normalise them, and multiply.
+    """Propagates all features of every view, normalises them, drops them out and multiplies.
 
-    The views are made in one of two ways: from a dense Ā on small graphs (:class:`_SmallGraph`), or
-    by hops (:class:`_LargeGraph`).
+    The views are computed in one of two ways: from a dense Ā on small graphs
+    (:class:`_SmallGraph`), or by hops (:class:`_LargeGraph`).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Propagated:
         starts, nodes, entries = (tensor.numpy() for tensor in features.by_column)
         self.columns = Columns(starts, nodes, features.values.numpy()[entries], entries)
         self.small: _SmallGraph | None = None
-        # Sums of dense rows against sums of sparse ones.
+        # The number of multiplications with a dense Ā, and that of hops over a sparse Â.
         dense = operator.shape[0] * len(entries)
         sparse = order * len(operator.values) * self.num_features
         if self.norm is None and operator.shape[0] <= SMALL and dense < sparse:
@@ -59,18 +59,18 @@ class Propagated:
 
     @cached_property
     def large(self) -> _LargeGraph:
-        """The general way, made when it is first needed."""
+        """The computation by hops, which is always possible; set up on first use."""
         return _LargeGraph(self.norm, self.columns, self.operator, self.order, self.memory)
 
     def forward(
         self, drawn: Sequence[Augmentation], streams: Sequence[Stream]
     ) -> tuple[np.ndarray, None]:
-        """Return (dropped out, normalised Ā(mask ⊙ X)) W of every view."""
+        """Return the product of every view: dropout(norm(Ā(mask ⊙ X))) W."""
         drops = self._drops(drawn, streams)
         out = self.memory("product", drawn[0].operator.shape[0], len(drawn) * self.wide)
         missing = self.wide - self.head.weight1.shape[1]
         weight = nn.functional.pad(self.head.weight1.detach(), (0, missing))
-        # The dense Ā is that of the unperturbed operator.
+        # The dense Ā belongs to the unperturbed operator.
         unperturbed = all(view.operator is self.operator for view in drawn)
         self.used = self.small if self.small is not None and unperturbed else self.large
         self.used.forward(drawn, drops, weight, out)
@@ -93,7 +93,7 @@ class Propagated:
         }
 
     def _drops(self, drawn: Sequence[Augmentation], streams: Sequence[Stream]) -> list[Drop]:
-        """Draw what every view drops after propagation; return it with what is dropped before."""
+        """Draw the dropout of propagated features; return it with each view's other masks."""
         nodes, rate = drawn[0].operator.shape[0], self.head.input_dropout
         words = [np.empty((nodes, 0), np.uint64)] * len(drawn)
 
@@ -116,7 +116,7 @@ class Propagated:
 
 
 class _SmallGraph:
-    """Views from a dense Ā, whose rows are added up for every feature."""
+    """Views from a dense Ā: each feature is a weighted sum of its rows."""
 
     def __init__(
         self, columns: Columns, operator: SparseMatrix, order: int, memory: Memory
@@ -155,14 +155,15 @@ class _LargeGraph:
         self.norm, self.columns, self.order, self.memory = norm, columns, order, memory
         self.operator = operator
         self.num_features = len(columns.starts) - 1
-        # Imported here: few configurations need it, and it takes a tenth of a training's start.
+        # Imported here, because few configurations need it, and it takes a tenth of the time to
+        # start training.
         from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-        # Neighbours near each other, so that fewer of the rows they share leave the cache.
+        # An order in which neighbours are close together keeps more of their rows in cache.
         matrix = sp.csr_array(operator.csr[::-1], shape=operator.shape)
         self.places = reverse_cuthill_mckee(sp.csr_matrix(matrix), symmetric_mode=True)
         self.ordered = SparseMatrix.from_scipy(matrix[self.places][:, self.places])
-        # An operator of a view's own keeps the nodes in their order.
+        # A view with its own operator keeps the original order of the nodes.
         self.own_places = np.arange(operator.shape[0], dtype=np.int32)
         self.whole: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -182,7 +183,7 @@ class _LargeGraph:
         weights = _Weights.of(weight, self.norm, drops[0].boost)
         statistics: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         if drops[0].entry_words.shape[1] == 0:
-            # Made here, once for all views, and not by several of them at the same time.
+            # Computed here for all views, so that no two threads do it at the same time.
             self._panels(drops[0], self._places(drawn[0]))
 
         def make_and_multiply(view: int) -> None:
@@ -199,9 +200,10 @@ class _LargeGraph:
                 update_running(self.norm, mean, variance, nodes)
 
     def backward(self, gradient: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the sums over nodes of (value · gradient), and of the gradient where kept.
+        """Return the sums over nodes of value · gradient, and of the gradient of kept entries.
 
-        Both are (features, hidden padded); the latter is for the shift of a norm, if there is one.
+        Both are (features, hidden padded). The second is for the shift of a norm, and None without
+        one.
         """
         count = len(self.views)
         given = gradient.reshape(len(gradient), count, -1)
@@ -227,7 +229,7 @@ class _LargeGraph:
     def _make(
         self, drawn: Augmentation, drop: Drop, out: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Write one view of propagated features into ``out``; return statistics of its columns."""
+        """Write one view of propagated features into ``out``; return its columns' statistics."""
         places = self._places(drawn)
         operator = self.ordered if drawn.operator is self.operator else drawn.operator
         factors = kept_nodes(drop.node_words, len(out))[0].mul_(drop.scale).numpy()
@@ -243,11 +245,11 @@ class _LargeGraph:
         )
 
     def _places(self, drawn: Augmentation) -> np.ndarray:
-        """Return the order in which a view's operator has the nodes."""
+        """Return the order of the nodes in a view's operator."""
         return self.places if drawn.operator is self.operator else self.own_places
 
     def _panels(self, drop: Drop, places: np.ndarray) -> np.ndarray:
-        """Return the raw features of a view as dense panels; views without an entry mask share."""
+        """Return the raw features as dense panels; views without an entry mask share them."""
         if drop.entry_words.shape[1]:
             return feature_panels(self.columns, places, drop.entry_words)
         if self.whole is None or self.whole[0] is not places:
@@ -259,17 +261,17 @@ class _LargeGraph:
 class _Weights:
     """The first weights, with the gain and the shift of the norm before them folded in.
 
-    A kept entry is gain · value + shift. Its product with the weights has two parts: that of the
-    values is a product of matrices, that of the shift a product of bits and a matrix.
+    A kept entry is gain · value + shift. Its product with the weights has two parts: the values
+    need a product of two matrices, and the shift a product of bits with a matrix.
     """
 
     scaled: torch.Tensor  # (features, hidden)
     shifted: torch.Tensor | None  # (hidden,): the sum over all features
-    byte_sums: np.ndarray | None  # sums of every eight features, by byte
+    byte_sums: np.ndarray | None  # by byte, the sums over each group of eight features
 
     @classmethod
     def of(cls, weight: torch.Tensor, norm: nn.BatchNorm1d | None, boost: float) -> _Weights:
-        """Fold a norm, if there is one, into weights; ``boost`` is that of dropout."""
+        """Fold a norm, if any, into weights; ``boost`` is dropout's factor on kept entries."""
         if norm is None:
             return cls(weight, None, None)
         shifted = weight * norm.bias.detach()[:, None] * boost
@@ -277,7 +279,7 @@ class _Weights:
         return cls(scaled, shifted.sum(dim=0), octets.byte_sums(shifted.numpy()))
 
     def multiply(self, seen: torch.Tensor, words: np.ndarray, target: torch.Tensor) -> None:
-        """Write the products of a view, whose kept entries have their bit in ``words``."""
+        """Write the products of a view to ``target``; ``words`` are the bits of kept entries."""
 
         def some_rows(piece: tuple[int, int]) -> None:
             some = slice(*piece)
@@ -292,7 +294,7 @@ class _Weights:
 
 
 def _transposed_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return leftᵀ right; pieces of the rows run in parallel."""
+    """Return leftᵀ right, computed in parallel over pieces of the rows."""
     pieces = ranges(len(left), PIECES)
     parts = torch.empty(len(pieces), left.shape[1], right.shape[1])
 

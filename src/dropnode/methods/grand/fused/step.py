@@ -1,12 +1,12 @@
 """The training step of the perceptron head on a CPU: losses and gradients, without autograd.
 
-The step has two halves: a first layer, with or without the exchange of linear map and propagation
-(``commuted.py``, ``propagated.py``), and everything after it (``kernels/rows.py``). All gradients
-are computed along with the losses, so that the next step can use the same memory.
+The step has two parts: the first layer, which multiplies before propagation (``commuted.py``) or
+after it (``propagated.py``), and everything after the first layer (``kernels/rows.py``). All
+gradients are computed together with the losses, so that the next step can reuse the memory.
 
-The same in plain torch, with autograd, is in ``heads.py``, ``objective.py`` and ``model.py`` of the
-folder above, for other heads and other devices. ``tests/methods/grand/fused/test_step.py`` compares
-the two.
+The same computation in plain torch with autograd, for other heads and other devices, is in
+``heads.py``, ``objective.py`` and ``model.py`` of ``methods/grand/``.
+``tests/methods/grand/fused/test_step.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Step:
         Â of the unperturbed graph.
     order : int
     task : rows.Task
-        Its weights make both losses sums over nodes and views.
+        The labels, and weights with which both losses are sums over nodes and views.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Step:
     def __call__(
         self, drawn: Sequence[Augmentation], streams: Sequence[Stream]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the loss, which can be differentiated, and its two parts, weighted."""
+        """Return the loss, which can be differentiated, and its two weighted parts."""
         loss: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _Loss.apply(
             self, drawn, streams, *self.parameters.values()
         )
@@ -79,14 +79,14 @@ class Step:
     ) -> tuple[float, float, list[torch.Tensor]]:
         """Return the supervised loss, the consistency loss, and the gradients of their sum."""
         product, offset = self.first.forward(drawn, streams)
-        # The first bias of every view, with what the first layer adds to it.
+        # The first bias of every view, plus the offset of the first layer.
         bias = np.tile(pad(self.head.bias1.detach().numpy()[None], self.wide), len(streams))
         if offset is not None:
             bias += offset
         norm = None
         if self.head.norm2 is not None:
             norm = HiddenNorm(self.head.norm2, product, bias, self.wide)
-        # Without batch norm, the gradient takes the place of the product.
+        # Without batch norm, the gradient overwrites the product.
         slopes = product if norm is None else self.memory("gradient", *product.shape)
         found = rows.learn(
             product,
@@ -106,7 +106,7 @@ class Step:
         return found.supervised, consistency, [gradients[name] for name in self.parameters]
 
     def _layer(self, bias: np.ndarray, norm: HiddenNorm | None) -> rows.Layer:
-        """Return the parameters after the first linear map, padded."""
+        """Return the padded parameters after the first linear map."""
         hidden, classes = self.head.weight2.shape
         weight2 = np.zeros((self.wide, padded(classes)), np.float32)
         weight2[:hidden, :classes] = self.head.weight2.detach().numpy()
@@ -115,7 +115,7 @@ class Step:
         return layer if norm is None else layer._replace(scale=norm.scale, shift=norm.shift)
 
     def _hidden_words(self, streams: Sequence[Stream], nodes: int) -> np.ndarray:
-        """Draw the bits of dropout on the hidden layer, view after view."""
+        """Draw the masks of dropout on the hidden layer, view after view."""
         rate, hidden = self.head.hidden_dropout, len(self.head.weight2)
         if rate == 0:
             return np.empty((0, 0), np.uint64)
@@ -149,7 +149,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor, *_: torch.Tensor) -> tuple[Any, ...]:
-        # Nearly always one: the loss is what is differentiated.
+        # Nearly always one, because usually the loss itself is differentiated.
         if upstream.item() == 1.0:
             return None, None, None, *ctx.gradients
         return None, None, None, *(upstream * gradient for gradient in ctx.gradients)

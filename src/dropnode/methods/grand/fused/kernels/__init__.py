@@ -1,5 +1,5 @@
-"""The machine code of the training step; the layers that call it are in the folder above.
+"""Compiled kernels of the training step, which the layers in ``methods/grand/fused/`` call.
 
-``rows`` is everything after the first linear map, and ``views`` describes the views of propagated
-features, which ``small_graphs`` and ``large_graphs`` make in two ways.
+``rows`` computes everything after the first linear map. ``views`` describes views of propagated
+features, which ``small_graphs`` and ``large_graphs`` compute in two ways.
 """

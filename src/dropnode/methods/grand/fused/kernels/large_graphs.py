@@ -1,4 +1,4 @@
-"""Views of a large graph: 64 features at a time go through all hops while they are in cache."""
+"""Views of a large graph: 64 features at a time go through all hops while in cache."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def large_view(
     normalise: bool,
     out: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write Ā(mask ⊙ X), dropped out, of one view into ``out`` (nodes, features padded).
+    """Write dropout(Ā(mask ⊙ X)) of one view into ``out`` (nodes, features padded).
 
     Parameters
     ----------
     operator : Csr
     panels : array (blocks, nodes, 64)
-        X as :func:`feature_panels` makes it.
+        X in the layout of :func:`feature_panels`.
     factors : array of float32 (nodes,)
-        What the features of each node are multiplied with.
+        The factor on the features of each node.
     places : array of int (nodes,)
-        The nodes may be in an order of their own: node i of all the above has row ``places[i]`` in
-        ``out`` and in the bits of ``drop``.
+        The order of the nodes: node i of the arguments above is row ``places[i]`` of ``out`` and
+        of the bits of ``drop``.
     order : int
     drop : Drop
     normalise : bool
-        Whether columns get zero mean and unit variance before they are dropped out.
+        Whether to give columns zero mean and unit variance before dropout.
     out : array (nodes, blocks · 64)
 
     Returns
@@ -59,9 +59,9 @@ def large_view(
 
 
 def feature_panels(features: Columns, places: np.ndarray, entry_words: np.ndarray) -> np.ndarray:
-    """Return features, without the entries dropped, as dense panels of 64 columns.
+    """Return features, without dropped entries, as dense panels of 64 columns.
 
-    Row i is that of the node ``places[i]``.
+    Row i belongs to node ``places[i]``.
     """
     count = len(features.starts) - 1
     panels = aligned(blocks(count), len(places), BLOCK)
@@ -88,12 +88,12 @@ def _fill_panel(features, entry_words, rows, first, stop, out):  # type: ignore[
 
 @kernel
 def _propagate(operator, x, factors, order, work):  # type: ignore[no-untyped-def]
-    """Write (K+1) Ā(factors ⊙ x) into one of the two halves of ``work``; return which."""
+    """Write (K+1) Ā(factors ⊙ x) into one of the two arrays of ``work``; return which."""
     starts, columns, values = operator
     nodes = len(starts) - 1
     last = len(columns) - 1
     nothing = splat(64, np.float32(0))
-    # The first hop multiplies while it reads.
+    # The first hop applies the factors while it reads x.
     target = work[0]
     for node in range(nodes):
         power = add_scaled(nothing, factors[node], load(64, x, node, 0))
@@ -118,7 +118,7 @@ def _propagate(operator, x, factors, order, work):  # type: ignore[no-untyped-de
 
 @kernel
 def _finish(x, share, normalise, drop, places, number, statistics, out):  # type: ignore[no-untyped-def]
-    """Scale, normalise and drop out 64 columns, and write every row to its place."""
+    """Scale, normalise and drop out 64 columns, and write every row to its place in ``out``."""
     boost = np.float32(drop.boost)
     shares = splat(64, share)
     mean = splat(64, np.float32(0))
@@ -144,7 +144,7 @@ def _finish(x, share, normalise, drop, places, number, statistics, out):  # type
 
 @kernel
 def _column_sums(x, mean, squared):  # type: ignore[no-untyped-def]
-    # Short sums first: long ones lose digits in float32.
+    # Sums of short blocks, because long sums lose precision in float32.
     total = splat(64, np.float32(0))
     for block in range(0, len(x), 128):
         part = splat(64, np.float32(0))

@@ -1,16 +1,17 @@
 """Everything after the first linear map, forwards and backwards, node by node.
 
 Bias, ReLU, dropout, the second linear map, softmax, both losses and all their gradients are
-computed while the few hundred numbers of a node are in registers and the nearest cache. In torch
-they are some twenty passes over (nodes, views, hidden). Batch norm couples the nodes, so with it
-there is one pass before for its statistics, and one after for its gradient.
+computed while the few hundred numbers of a node are in registers and the nearest cache. Torch would
+make about twenty passes over (nodes, views, hidden). Batch norm couples the nodes, so it needs one
+pass before for its statistics, and one after for its gradient.
 
-Matrices hold views side by side, (nodes, views · hidden), with ``hidden`` and ``classes`` padded.
-Nodes are cut into pieces whose sums are added in order: results do not depend on the threads.
+Matrices have the views side by side, (nodes, views · hidden), with ``hidden`` and ``classes``
+padded. Nodes are cut into pieces whose sums are added in a fixed order, so that results do not
+depend on the number of threads.
 
-The same in plain torch: ``rest`` of the heads (``methods/grand/heads.py``) and the losses
-(``methods/grand/objective.py``). ``tests/methods/grand/fused/test_step.py`` compares the two;
-``kernels/test_rows.py`` there compares this module with formulas in float64.
+The same computation in plain torch is ``rest`` of the heads (``methods/grand/heads.py``) and the
+losses (``methods/grand/objective.py``). ``tests/methods/grand/fused/test_step.py`` compares the
+two; ``kernels/test_rows.py`` there compares this module with formulas in float64.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ _NO_NORM = np.empty((1, 0), np.float32)
 
 
 class Task(NamedTuple):
-    """What the predictions are compared with.
+    """The labels and the weights of the objective.
 
     Attributes
     ----------
     labels : array of int64 (n,)
-        The class of each labelled node; any number elsewhere.
+        The class of each training node; any number for other nodes.
     label_weights : array of float32 (n,)
-        The weight of each node's cross-entropy; zero where there is no label to learn from.
+        The weight of each node's cross-entropy; zero for nodes outside the training set.
     consistency_weight : float
         The weight of each node's squared distance to the sharpened average.
     temperature : float
@@ -61,12 +62,12 @@ class Task(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The parameters after the first linear map, padded; batch norm's as a scale and a shift.
+    """The padded parameters after the first linear map, with batch norm as a scale and a shift.
 
     Without batch norm, ``scale`` and ``shift`` have no columns.
     """
 
-    bias1: np.ndarray  # (1, views · hidden): views may differ by a constant
+    bias1: np.ndarray  # (1, views · hidden), as the offset may differ between views
     weight2: np.ndarray  # (hidden, classes)
     bias2: np.ndarray  # (1, classes)
     classes: int
@@ -76,7 +77,7 @@ class Layer(NamedTuple):
 
 @dataclass
 class Gradients:
-    """Losses, summed over nodes and views, and their gradients."""
+    """Both losses, summed over nodes and views, and their gradients."""
 
     supervised: float
     consistency: float
@@ -95,20 +96,20 @@ def learn(
     task: Task,
     out: np.ndarray,
 ) -> Gradients:
-    """Compute losses and gradients from the products of the first linear map.
+    """Compute losses and gradients from the output of the first linear map.
 
     Parameters
     ----------
     first : array (n, views · hidden)
     layer : Layer
     hidden_words : array of uint64 (views · n, words)
-        Dropout's bits, view after view; no columns to drop nothing.
+        The bits of dropout, view after view; without columns, nothing is dropped.
     keep_rate : float
-        The probability that one of those bits is set.
+        The probability of a set bit.
     task : Task
     out : array (n, views · hidden)
-        Takes the gradient of ``first``; with batch norm the gradient of its output, see
-        :func:`through_norm`. May be ``first`` itself without batch norm.
+        Receives the gradient of ``first``, or with batch norm the gradient of the norm's output
+        (see :func:`through_norm`). May be ``first`` itself without batch norm.
     """
     hidden, classes = layer.weight2.shape
     width, width_of_norm = first.shape[1], layer.scale.shape[1]
@@ -123,8 +124,8 @@ def learn(
         bias2=np.zeros((len(pieces), 1, classes), np.float32),
         norm=np.zeros((len(pieces), 2, width_of_norm), np.float32),
     )
-    # Few calls, each of several pieces: a thread that goes from one call to the next has to wait
-    # for the interpreter in between.
+    # Few calls with several pieces each, because between two calls a thread has to wait for the
+    # interpreter lock.
     in_parallel(
         lambda group: _learn(given, bounds, *group, out, sums),
         ranges(len(pieces), kernel_threads()),
@@ -136,8 +137,8 @@ def learn(
 
 
 def activation_statistics(first: np.ndarray, bias1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and (biased) variance over nodes of ReLU(first + bias), view by view."""
-    # The mean first, then the squares around it: their difference would lose what is small.
+    """Return mean and (biased) variance over nodes of ReLU(first + bias), per column."""
+    # Squares around the mean: the mean of squares minus the squared mean would lose precision.
     mean = _mean(first, bias1, np.zeros(bias1.shape, np.float32), squared=False)
     centre = mean.astype(np.float32)[None]
     around = mean - centre[0]
@@ -164,8 +165,8 @@ def through_norm(
 ) -> np.ndarray:
     """Turn the gradient of batch norm's output into that of ``first``, in place.
 
-    The gradient of a column is ``factor · gradient + slope · activation + offset`` where the ReLU
-    is open; the three are (1, views · hidden). Returns the gradient of the bias.
+    The gradient is ``factor · gradient + slope · activation + offset`` where the ReLU is positive,
+    and zero elsewhere; the three are (1, views · hidden). Returns the gradient of the bias.
     """
     pieces = ranges(len(first), PIECES)
     sums = np.zeros((len(pieces), 1, bias1.shape[1]), np.float32)
@@ -177,24 +178,24 @@ def through_norm(
 
 
 class _Given(NamedTuple):
-    """What :func:`_learn` reads."""
+    """The inputs of :func:`_learn`."""
 
     first: np.ndarray
     layer: Layer
     transposed: np.ndarray  # of the second weights, without padded classes
     hidden_words: np.ndarray
-    boost: np.float32  # on what dropout keeps
+    boost: np.float32  # the factor on values that dropout keeps
     task: Task
 
 
 class _Sums(NamedTuple):
-    """What :func:`_learn` adds up, for each piece of the nodes."""
+    """The sums of :func:`_learn` for each piece of the nodes."""
 
     losses: np.ndarray  # (pieces, 2): supervised, consistency
     bias1: np.ndarray  # (pieces, 1, views · hidden)
     weight2: np.ndarray  # (pieces, classes, hidden), transposed
     bias2: np.ndarray  # (pieces, 1, classes)
-    norm: np.ndarray  # (pieces, 2, views · hidden): of batch norm's shift, and of its scale
+    norm: np.ndarray  # (pieces, 2, views · hidden): batch norm's shift and scale
 
 
 @kernel
@@ -205,7 +206,7 @@ def _learn(given, bounds, first_piece, stop_piece, out, sums):  # type: ignore[n
     active = np.empty((views, hidden), np.float32)
     chances = np.empty((views, classes), np.float32)
     average = np.empty((1, classes), np.float32)
-    # Of one view: logits on the way forwards, the gradient of the logits on the way back.
+    # For one view: its logits in the forward pass, and their gradient in the backward pass.
     logits = np.empty((1, classes), np.float32)
     slopes = np.zeros((1, classes), np.float32)
     for piece in range(first_piece, stop_piece):
@@ -262,7 +263,7 @@ def _classify(given, node, view, active, logits, chances, average):  # type: ign
     nothing = splat(16, np.float32(0))
     top = np.float32(-np.inf)
     for block in range(0, classes, 16):
-        # Four sums at a time: one alone would wait for its own last addition.
+        # Four sums at a time, because each addition to a single sum would wait for the one before.
         one, two, three, four = load(16, bias2, 0, block), nothing, nothing, nothing
         for unit in range(0, hidden, 4):
             one = add_scaled(one, active[view, unit], load(16, weight2, unit, block))
@@ -293,7 +294,7 @@ def _sharpen(given, average):  # type: ignore[no-untyped-def]
     """Sharpen the sum over views: raise it to the power 1/T and normalise it."""
     classes = average.shape[1]
     power = splat(16, np.float32(1.0 / given.task.temperature))
-    # As ratios to the largest, so that the sum cannot underflow to zero.
+    # Divide by the largest value, so that the normaliser cannot underflow to zero.
     top = np.float32(0)
     for block in range(0, classes, 16):
         top = max(top, largest(load(16, average, 0, block)))
@@ -311,9 +312,9 @@ def _sharpen(given, average):  # type: ignore[no-untyped-def]
 
 @inlined
 def _differentiate(given, node, view, agreeing, chances, average, squares, slopes):  # type: ignore[no-untyped-def]
-    """Write the gradient of both losses with respect to the logits of a view.
+    """Write the gradient of both losses with respect to the logits of a view to ``slopes``.
 
-    Returns the squared distances to the average, added to ``squares``.
+    Returns ``squares`` plus the squared distances to the average.
     """
     classes = average.shape[1]
     weight = given.task.label_weights[node]
@@ -363,7 +364,7 @@ def _go_back(given, node, view, active, slopes, out, piece, sums):  # type: igno
             store(load(16, norm_sums, 0, place) + gradient, norm_sums, 0, place)
             store(load(16, norm_sums, 1, place) + gradient * relu, norm_sums, 1, place)
         else:
-            # Positive where neither the ReLU nor dropout made it zero.
+            # The value is positive unless the ReLU or dropout has made it zero.
             gradient = where_positive(value, gradient)
             store(load(16, bias1_sums, 0, place) + gradient, bias1_sums, 0, place)
         store(gradient, out, node, place)
@@ -374,7 +375,7 @@ def _sums(first, bias1, centre, squared, start, stop, sums):  # type: ignore[no-
     part = np.empty((1, 16), np.float32)
     for place in range(0, first.shape[1], 16):
         bias, middle = load(16, bias1, 0, place), load(16, centre, 0, place)
-        # Short sums in float32, their sum in float64.
+        # Short sums in float32, and their sum in float64.
         for block in range(start, stop, 128):
             added = splat(16, np.float32(0))
             for node in range(block, min(block + 128, stop)):
@@ -402,10 +403,10 @@ def _through_norm(first, bias1, factor, slope, offset, start, stop, gradient, su
 
 
 def pad_bias2(bias2: np.ndarray) -> np.ndarray:
-    """Return the second bias padded so that no padded class has a chance."""
+    """Return the second bias, padded so that padded classes have probability zero."""
     wide = np.full((1, padded(len(bias2))), -1e30, dtype=np.float32)
     wide[0, : len(bias2)] = bias2
     return wide
 
 
-assert LANES == 16, "the kernels above count in vectors of 16"
+assert LANES == 16, "the kernels above use vectors of 16 lanes"

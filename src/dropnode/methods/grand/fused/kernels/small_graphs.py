@@ -1,6 +1,6 @@
-"""Views of a small graph, whose dense Ā stays in cache, 64 nodes at a time.
+"""Views of a small graph: 64 columns of its dense Āᵀ at a time stay in cache.
 
-Each propagated feature is the sum of the rows of Ā of the few nodes that have it and are kept.
+A propagated feature is the weighted sum of the rows of Āᵀ of the kept nodes that have the feature.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dropnode.ops.kernels.sparse import has_bit
 from dropnode.ops.kernels.threads import PIECES, in_parallel, ranges
 
 TOGETHER = 4
-"""Views that are made at once, in registers: they share every row that is read."""
+"""How many views are computed at once, in registers; they share every row that is read."""
 
 
 def dense_panels(mixed: np.ndarray) -> np.ndarray:
@@ -40,19 +40,20 @@ def small_views(
     out: np.ndarray,
     product: np.ndarray,
 ) -> None:
-    """Write Ā(mask ⊙ X), dropped out, of every view, and its products with the first weights.
+    """Write dropout(Ā(mask ⊙ X)) of every view, and its products with the first weights.
 
     Parameters
     ----------
     features : Columns
     panels : array (blocks, nodes, 64)
-        Those of Āᵀ, by :func:`dense_panels`: a column holds what its node collects from each node.
+        Āᵀ in the layout of :func:`dense_panels`: a column has the weights with which its node
+        receives from every node.
     drops : list of Drop
     weight : array (features, hidden)
     out : array (views, blocks, features, 64)
-        Takes the propagated features.
+        Receives the propagated features.
     product : array (nodes, views · hidden)
-        Takes their products with ``weight``, computed while the features are in cache.
+        Receives their products with ``weight``, computed while the features are in cache.
     """
     for first in range(0, len(drops), TOGETHER):
         group = drops[first : first + TOGETHER]
@@ -66,7 +67,7 @@ def small_views(
 
 
 class _Given(NamedTuple):
-    """What views that are made together are made from."""
+    """The inputs of views that are computed together."""
 
     features: Columns
     values: np.ndarray  # (entries, views): masked and scaled
@@ -84,7 +85,7 @@ def _views_together(given: _Given, out: np.ndarray, column: int, product: np.nda
 
 
 def small_adjoint(views: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return Σ over views of (dropped out, propagated features)ᵀ G, (features, hidden).
+    """Return Σ over views of (dropped out propagated features)ᵀ G, (features, hidden).
 
     ``views`` is the ``out`` of :func:`small_views`; ``gradient`` is (nodes, views · hidden).
     """
@@ -143,7 +144,7 @@ def _make_views(given, first_panel, stop_panel, sums, out, first_column, product
                     store(keep(words[2, place], three), out[2, number], column, 0)
                 if views > 3:
                     store(keep(words[3, place], four), out[3, number], column, 0)
-            # Sixteen features of a view are 4 kB: read again while they are near.
+            # Sixteen features of a view are 4 kB, which are still in the nearest cache.
             for view in range(views):
                 _add_products(out[view, number], weight, first, stop, view * weight.shape[1], sums)
         for node in range(min(64, len(product) - number * 64)):

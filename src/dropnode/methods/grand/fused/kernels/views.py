@@ -1,9 +1,9 @@
-"""What a view of propagated features is made from, where the first layer does not commute.
+"""Inputs of a view of propagated features, for first layers that do not commute with propagation.
 
-The paper drops entries of propagated features: each view is a (nodes, features) matrix, and no
-product can be exchanged to make it smaller. ``small_graphs.py`` and ``large_graphs.py`` make it in
-two ways. In plain torch, ``methods/grand/model.py`` propagates dense features and
-``ops/randomness.Dropout`` drops them out; ``tests/methods/grand/fused/test_step.py`` compares.
+The paper drops entries of propagated features: each view is a (nodes, features) matrix, and cannot
+be replaced by a smaller product. ``small_graphs.py`` and ``large_graphs.py`` compute it in two
+ways. In plain torch, ``methods/grand/model.py`` propagates dense features and
+``ops/randomness.Dropout`` drops them out; ``tests/methods/grand/fused/test_step.py`` compares them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 BLOCK = 64
-"""Features or nodes that are worked on together: as many as a word has bits."""
+"""How many features or nodes are processed together: the number of bits of a word."""
 
 
 class Columns(NamedTuple):
-    """Sparse features by column: CSC arrays, and the number of each entry in the order of rows.
+    """Sparse features by column: CSC arrays, and the position of each entry in row order.
 
-    That number is the position of an entry's bit in an entry mask.
+    An entry mask has the bits of the entries in row order.
     """
 
     starts: np.ndarray
@@ -29,10 +29,10 @@ class Columns(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """What one view drops: bits of nodes, of stored entries, and of propagated features.
+    """The masks of one view: of nodes, of stored entries, and of propagated features.
 
-    Words without columns drop nothing. ``scale`` multiplies what is kept before propagation,
-    ``boost`` what is kept after it.
+    Words without columns drop nothing. ``scale`` is the factor on values kept before propagation,
+    ``boost`` on those kept after it.
     """
 
     node_words: np.ndarray  # (1, words)

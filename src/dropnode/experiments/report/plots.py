@@ -1,0 +1,141 @@
+"""The plots of a spec: measures against a setting that rows vary, or an option of a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from dropnode.experiments.references import Reference
+from dropnode.experiments.report.drawing import LINES, WIDTH
+from dropnode.experiments.results import Results, RowResult
+from dropnode.experiments.spec import Plot
+from dropnode.experiments.statistics import Summary
+from dropnode.experiments.writers import measure_title
+
+_STYLES = ("-", "--", "-.", ":")
+_MARKERS = "osD^vPX*"
+"""Lines differ in colour, style and marker, so that they are told apart in grey."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a plot.
+
+    Attributes
+    ----------
+    label : str
+    points : dict
+        From a place on the horizontal axis to the row there; empty for a horizontal line.
+    level : RowResult or None
+        The row of a horizontal line.
+    """
+
+    label: str
+    points: Mapping[float, RowResult]
+    level: RowResult | None = None
+
+
+def plots_of(results: Results) -> list[tuple[Plot, str, list[Line]]]:
+    """Return each plot of some results, the dataset that it is about, and its lines."""
+    found = []
+    for plot in results.plots:
+        shown = [row for row in results.rows if (row.series or row.method) in plot.rows]
+        for dataset, rows in _by_dataset(plot, shown).items():
+            if lines := _lines(plot, rows):
+                found.append((plot, dataset, lines))
+    return found
+
+
+def _by_dataset(plot: Plot, rows: Sequence[RowResult]) -> dict[str, list[RowResult]]:
+    """Return the rows of each graph that a plot is drawn for.
+
+    Over an option of a transform, that is the graph without the transform and its other options;
+    the unchanged graph belongs to each of them.
+    """
+    found: dict[str, list[RowResult]] = {}
+    if plot.over is None:
+        for row in rows:
+            found.setdefault(row.dataset, []).append(row)
+        return found
+    for row in rows:
+        base, options, _ = Reference.parse(row.dataset).along(plot.over)
+        if options is not None:
+            found.setdefault(f"{base}, {options}" if options else base, []).append(row)
+    for row in rows:
+        base, options, _ = Reference.parse(row.dataset).along(plot.over)
+        if options is None:
+            for dataset, members in found.items():
+                if dataset.partition(",")[0] == base:
+                    members.append(row)
+    return found
+
+
+def _lines(plot: Plot, rows: Sequence[RowResult]) -> list[Line]:
+    lines = []
+    for name in plot.rows:
+        own = [row for row in rows if (row.series or row.method) == name]
+        if plot.over is not None:
+            points = {Reference.parse(row.dataset).along(plot.over)[2]: row for row in own}
+            label = own[0].label if own else name
+        else:
+            points = {float(value): row for row in own for value in row.at.values()}
+            label = own[0].label.partition(",")[0] if own else name
+        if points:
+            lines.append(Line(label, dict(sorted(points.items()))))
+        elif own:
+            lines.append(Line(label, {}, own[0]))
+    return lines if any(line.points for line in lines) else []
+
+
+def summary_of(row: RowResult, measure: str) -> Summary:
+    """Return the summary of a measure in a row."""
+    return row.accuracy if measure == "test_accuracy" else row.measures[measure]
+
+
+def draw_plot(plot: Plot, lines: Sequence[Line]) -> Figure:
+    """Draw a panel per measure: means with standard deviations, a line per series."""
+    count = len(plot.measures)
+    figure = Figure(figsize=(WIDTH, 0.5 + 2.6 * count), layout="constrained")
+    panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+    for axes, measure in zip(panels, plot.measures, strict=True):
+        for place, line in enumerate(lines):
+            style = {
+                "color": LINES[place % len(LINES)],
+                "linestyle": _STYLES[place % len(_STYLES)],
+                "label": line.label,
+            }
+            if line.level is not None:
+                mean = summary_of(line.level, measure).mean
+                if mean is not None:
+                    axes.axhline(mean, linewidth=1.1, **style)
+                continue
+            known = [
+                (x, summary)
+                for x, row in line.points.items()
+                if (summary := summary_of(row, measure)).mean is not None
+            ]
+            axes.errorbar(
+                [x for x, _ in known],
+                [summary.mean for _, summary in known],
+                yerr=[summary.std or 0.0 for _, summary in known],
+                marker=_MARKERS[place % len(_MARKERS)],
+                markersize=4,
+                linewidth=1.3,
+                elinewidth=0.8,
+                capsize=2.5,
+                **style,
+            )
+        axes.set_ylabel(measure_title(measure))
+        axes.grid()
+    places = sorted({x for line in lines for x in line.points})
+    if plot.log and places[0] > 0:
+        panels[-1].set_xscale("log")
+        panels[-1].xaxis.set_minor_locator(NullLocator())
+        panels[-1].set_xticks(places, [f"{place:g}" for place in places])
+    panels[-1].set_xlabel(plot.x)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=3)
+    return figure
