@@ -30,8 +30,8 @@ def dropnode(*arguments: object, capsys: pytest.CaptureFixture[str]) -> tuple[in
     return code, captured.out, captured.err
 
 
-def test_every_kind_is_a_transform_of_edges() -> None:
-    assert all(TRANSFORMS[name].edges is not None for name in KINDS.values())
+def test_every_kind_is_a_transform_of_the_graph() -> None:
+    assert all(TRANSFORMS[name].graph is not None for name in KINDS.values())
     assert set(QUICK) == set(KINDS)
 
 
