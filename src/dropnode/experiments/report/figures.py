@@ -212,7 +212,8 @@ def draw_reliability(reliability: Reliability) -> Figure:
 
 def draw_measured_curves(rows: Sequence[Evidence], name: str, measure: Measure) -> Figure:
     """Draw a measure that is a set of curves: a panel per method, mean and deviation over seeds."""
-    figure = Figure(figsize=(WIDTH, 0.7 + 1.7 * len(rows)), layout="constrained")
+    height = 2.6 if measure.log else 1.7
+    figure = Figure(figsize=(WIDTH, 0.7 + height * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, evidence in zip(panels, rows, strict=True):
         values: Sequence[dict[str, list[float]]] = evidence.drawn[name]
@@ -240,6 +241,9 @@ def draw_measured_curves(rows: Sequence[Evidence], name: str, measure: Measure) 
         axes.grid()
         if measure.log:
             axes.set(xscale="log", yscale="log")
+            # The usual labels are formulas, which the style does not typeset.
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter("{x:g}")
     panels[-1].set_xlabel(measure.x)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=3)
