@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,6 +15,7 @@ from dropnode.analysis.attacks.flips import apply_flips, budget
 from dropnode.analysis.attacks.prbcd import Operator, Prbcd, prbcd
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
+from dropnode.methods.table import make_method
 
 QUICK = Prbcd(rate=0.1, epochs=2, block=300)
 
@@ -20,10 +23,18 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 @pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train surrogates for a few steps only."""
+    monkeypatch.setattr(module, "make_method", partial(make_method, changes={"max_epochs": 15}))
+    monkeypatch.setattr(module, "STEPS", 10)
+
+
+@pytest.fixture
 def graph() -> Graph:
     return small_graph()
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("variant", ["prbcd", "grbcd"])
 @pytest.mark.parametrize("threat", ["poisoning", "evasion"])
 def test_the_budget_is_kept_and_no_test_label_read(variant: str, threat: str, graph: Graph) -> None:
@@ -48,12 +59,14 @@ def test_the_budget_is_kept_and_no_test_label_read(variant: str, threat: str, gr
     assert apply_flips(graph, flips).fingerprint() == attacked.fingerprint()
 
 
+@pytest.mark.usefixtures("short")
 def test_the_seed_decides(graph: Graph) -> None:
     options = QUICK.replace(threat="evasion")
     first, other = (module.find_flips(graph, options.replace(seed=seed), 8) for seed in (0, 1))
     assert first != other
 
 
+@pytest.mark.usefixtures("short")
 def test_a_finished_attack_comes_from_the_cache(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:

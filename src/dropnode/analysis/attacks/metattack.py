@@ -106,14 +106,6 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
     options : Metattack
     watch : callable, optional
         Told about every flip.
-
-    Examples
-    --------
-    >>> from dropnode import load_dataset
-    >>> graph = load_dataset("sbm", nodes=200, classes=4)
-    >>> attacked = metattack(graph, Metattack(rate=0.005, steps=20))
-    >>> abs(attacked.adjacency - graph.adjacency).sum() / 2
-    np.float32(5.0)
     """
     check_attackable(graph, "Metattack")
     wanted = budget(graph, options.rate)
@@ -131,7 +123,17 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
 def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) -> Iterator[Flip]:
     """Yield flips without end, after those that were found before.
 
-    Every flip is a function of the graph, the options and the flips before it.
+    Every flip is a function of the graph, the options and the flips before it. Nothing is read from
+    the cache or written to it.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> from dropnode import load_dataset
+    >>> graph = load_dataset("sbm", nodes=200, classes=4)
+    >>> flips = list(islice(find_flips(graph, Metattack(rate=0.005, steps=20)), 5))
+    >>> abs(apply_flips(graph, flips).adjacency - graph.adjacency).sum() / 2
+    np.float32(5.0)
     """
     stream = Stream(options.seed).at("metattack")
     task = surrogate_task(graph, options, stream)

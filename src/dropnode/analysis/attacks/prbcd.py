@@ -49,6 +49,9 @@ from dropnode.training import train
 REVISION = 1
 """Raised when a change of code changes the flips of the same graph, options and seed."""
 
+STEPS = 100
+"""Steps of gradient descent that the surrogate of a poisoning attack is trained for."""
+
 GATHERED = 100_000
 """Edges whose messages exist at a time in the gradient of edge weights."""
 
@@ -88,14 +91,6 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
     options : Prbcd
     watch : callable, optional
         Told about every epoch.
-
-    Examples
-    --------
-    >>> from dropnode import load_dataset
-    >>> graph = load_dataset("sbm", nodes=200, classes=4)
-    >>> attacked = prbcd(graph, Prbcd(rate=0.05, epochs=3, block=500, threat="evasion"))
-    >>> int(abs(attacked.adjacency - graph.adjacency).sum() / 2) <= 50
-    True
     """
     check_attackable(graph, "PRBCD")
     wanted = budget(graph, options.rate)
@@ -114,7 +109,16 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
 
 
 def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = None) -> list[Flip]:
-    """Return at most ``wanted`` flips."""
+    """Return at most ``wanted`` flips. Nothing is read from the cache or written to it.
+
+    Examples
+    --------
+    >>> from dropnode import load_dataset
+    >>> graph = load_dataset("sbm", nodes=200, classes=4)
+    >>> options = Prbcd(rate=0.05, epochs=3, block=500, threat="evasion")
+    >>> len(find_flips(graph, options, wanted=50)) <= 50
+    True
+    """
     with warnings.catch_warnings():
         # It warns that everything in contrib may change.
         warnings.simplefilter("ignore")
@@ -214,7 +218,7 @@ class _Retrained(_Surrogate):
 
     def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
         inputs = (transposed(self.features) @ (operator @ (operator @ x))).T
-        weights = unrolled(inputs, self.targets, self.start, steps=100, rate=0.1, momentum=0.9)
+        weights = unrolled(inputs, self.targets, self.start, STEPS, rate=0.1, momentum=0.9)
         hidden = self.features @ weights.first
         return (operator @ (operator @ hidden)) @ weights.second
 
