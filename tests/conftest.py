@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,13 @@ def _community() -> Graph:
 def community() -> Graph:
     """Three groups of eight nodes, weighted edges, two isolated nodes, two rows of zeros."""
     return _community()
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point the cache at an empty folder, which is returned."""
+    monkeypatch.setenv("DROPNODE_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,11 @@ QUICK = {"max_epochs": 3, "hidden": 8, "order": 2}
         ("cora@random-edges:rate=0.1", "cora@random-edges:rate=0.1"),
         ("cora@random-edges:seed=0,rate=.10", "cora@random-edges:rate=0.1"),
         ("cora@random-edges:seed=7,rate=1e-1", "cora@random-edges:rate=0.1,seed=7"),
+        ("cora@random-edges:rate=0.1,definition=clean", "cora@random-edges:rate=0.1"),
+        (
+            "cora@metattack:rate=0.05,mode=self,degree_test=false",
+            "cora@metattack:rate=0.05,degree_test=False",
+        ),
         (
             "cora@label-rate:rate=0.01@random-edges:rate=2",
             "cora@label-rate:rate=0.01@random-edges:rate=2.0",
@@ -66,6 +71,8 @@ def test_the_text_of_a_reference_is_the_reference(rate: float, seed: int, source
         ("cora@random-edges:rate=much", "expected a number"),
         ("cora@random-edges:rate=0.1,sed=3", r"^'cora@.*,sed=3': .*did you mean 'seed'\?$"),
         ("cora@label-rate:rate=2", "from 0 to 1"),
+        ("cora@metattack:rate=0.1,mode=selfish", "expected one of self, train, both"),
+        ("cora@prbcd:rate=0.1,threat=none", "expected one of poisoning, evasion"),
     ],
 )
 def test_what_is_no_reference_is_refused_with_what_would_be(text: str, told: str) -> None:

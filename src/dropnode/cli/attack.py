@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -57,6 +58,7 @@ def attack(
         if option in changes:
             raise ConfigError(f"--set {option}=...; the {option} has an option: --{option}")
     check_ending(out)
+    _check_writable(out)
     source = Reference.parse(dataset)
     reference = source.then(KINDS[kind], {**changes, "rate": rate, "seed": seed})
     clean = source.load(split_seed)
@@ -84,3 +86,12 @@ def attack(
         return
     print(f"{added:,} edges added and {removed:,} removed, of {clean.num_edges:,}; {seconds:.1f} s")
     print(f"train on it: dropnode train {out} --method gcn")
+
+
+def _check_writable(out: Path) -> None:
+    """Raise an error where the result cannot be written, before hours of work rather than after."""
+    from dropnode.errors import ConfigError
+
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    if out.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{out} cannot be written; choose another file with --out")

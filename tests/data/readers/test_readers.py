@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dropnode.data.catalogue import Entry, Sizes, find
 from dropnode.data.datasets import check_sizes
-from dropnode.data.readers import aminer, npz
+from dropnode.data.readers import aminer, metattack, npz
 from dropnode.errors import DataError
 from dropnode.graph import Graph
 
@@ -38,6 +38,9 @@ def edge_set(graph: Graph) -> set[tuple[int, int]]:
         ("amazon-photo", 7487, 119043, 745, 8, (160, 240, 7087)),
         ("coauthor-cs", 18333, 81894, 6805, 15, (300, 450, 17583)),
         ("coauthor-physics", 34493, 247962, 8415, 5, (100, 150, 34243)),
+        ("cora-lcc", 2485, 5069, 1433, 7, (247, 249, 1988)),
+        ("cora-metattack-5", 2485, 5322, 1433, 7, (247, 249, 1988)),
+        ("cora-metattack-25", 2485, 6246, 1433, 7, (247, 249, 1988)),
     ],
 )
 def test_published_datasets_have_the_published_sizes(
@@ -216,3 +219,29 @@ def test_aminer_files_of_other_sizes_are_refused_with_both_numbers(
         check_sizes(replace(entry, expected=find("aminer-cs").expected), graph)
     with pytest.raises(DataError, match="has 2 nodes of class 'theory', expected 4"):
         check_sizes(replace(entry, class_sizes=(4, 1)), graph)
+
+
+def test_attacked_coras_are_the_clean_one_with_other_edges(published: Published) -> None:
+    clean = published("cora-lcc")
+    assert clean.class_names[0] == "Case_Based"
+    for rate, flips in ((5, 253), (10, 506), (15, 760), (20, 1013), (25, 1267)):
+        attacked = published(f"cora-metattack-{rate}")
+        assert abs(attacked.adjacency - clean.adjacency).sum() == 2 * flips
+        assert (attacked.features != clean.features).nnz == 0
+        assert np.array_equal(attacked.labels, clean.labels)
+        assert attacked.class_names == clean.class_names
+
+
+def test_a_split_that_is_none_is_refused(tmp_path: Path) -> None:
+    arrays = {"adj": sp.csr_array(np.ones((2, 2))), "attr": sp.eye_array(2, format="csr")}
+    parts = {
+        f"{name}_{part}": getattr(matrix, part)
+        for name, matrix in arrays.items()
+        for part in ("data", "indices", "indptr", "shape")
+    }
+    np.savez(tmp_path / "clean.npz", labels=np.array([0, 1]), **parts)
+    entry = find("cora-lcc")
+    for text in ("{", "[]", '{"idx_train": [0]}'):
+        (tmp_path / "split.json").write_text(text)
+        with pytest.raises(DataError, match=r"split\.json holds no split"):
+            metattack.read(entry, {p.name: p for p in tmp_path.iterdir()})

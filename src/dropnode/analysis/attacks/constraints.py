@@ -40,7 +40,9 @@ class Degrees:
         The sign of the last term is that of the attack's paper and code, whose test this is; that
         of a power law's likelihood would be negative.
         """
-        count, log_sum = np.asarray(self.count), np.asarray(self.log_sum)
+        # Fewer than none stand for two nodes of a degree that only one node has.
+        count = np.maximum(self.count, 0)
+        log_sum = np.where(count > 0, self.log_sum, 0.0)
         spread = log_sum - count * np.log(SMALLEST_DEGREE - 0.5)
         exponent = 1 + count / np.where(count > 0, spread, 1.0)
         scale = count * np.log(exponent) + count * exponent * np.log(SMALLEST_DEGREE)

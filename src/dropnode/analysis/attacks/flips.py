@@ -115,7 +115,6 @@ def cached_flips(
     nodes: int,
     resumes: bool = True,
     watch: Watch | None = None,
-    save_every: float = SAVE_EVERY,
 ) -> list[Flip]:
     """Return the flips of an attack: those in the cache, and what it finds beyond them.
 
@@ -133,8 +132,6 @@ def cached_flips(
         Whether ``more`` can go on from a part of the flips; if not, it is given none.
     watch : callable, optional
         Told about every flip.
-    save_every : float
-        Seconds between two writes.
     """
     with _opened(key, watch, wanted) as path:
         flips, over = _read(path, nodes) if path else ([], False)
@@ -150,7 +147,7 @@ def cached_flips(
                     watch(len(flips), wanted)
                 if len(flips) == wanted:
                     break
-                if path and resumes and time.monotonic() - last >= save_every:
+                if path and resumes and time.monotonic() - last >= SAVE_EVERY:
                     _write(path, flips, over=False)
                     last = time.monotonic()
             over = not resumes

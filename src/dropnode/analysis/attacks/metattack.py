@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from dropnode.analysis.attacks.constraints import CUTOFF, Degrees, DegreeTest
+from dropnode.analysis.attacks.factors import Factors, by_edges
 from dropnode.analysis.attacks.flips import (
     Flip,
     Watch,
@@ -33,11 +34,9 @@ from dropnode.analysis.attacks.flips import (
     flipped,
 )
 from dropnode.analysis.attacks.surrogate import (
-    Factors,
     Task,
     Weights,
     approximate_gradient,
-    by_edges,
     exact_gradient,
     initial_weights,
     logits_of,
@@ -52,7 +51,7 @@ from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import KINDS, FeatureScaling
 from dropnode.settings import Config, choice, count, flag, positive, share
 
-REVISION = 1
+REVISION = 2
 """Raised when a change of code changes the flips of the same graph, options and seed."""
 
 TRAIN_SHARE = {"self": 0.0, "train": 1.0, "both": 0.5}
@@ -107,14 +106,6 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
     options : Metattack
     watch : callable, optional
         Told about every flip.
-
-    Examples
-    --------
-    >>> from dropnode import load_dataset
-    >>> graph = load_dataset("sbm", nodes=200, classes=4)
-    >>> attacked = metattack(graph, Metattack(rate=0.005, steps=20))
-    >>> abs(attacked.adjacency - graph.adjacency).sum() / 2
-    np.float32(5.0)
     """
     check_attackable(graph, "Metattack")
     wanted = budget(graph, options.rate)
@@ -132,10 +123,20 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
 def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) -> Iterator[Flip]:
     """Yield flips without end, after those that were found before.
 
-    Every flip is a function of the graph, the options and the flips before it.
+    Every flip is a function of the graph, the options and the flips before it. Nothing is read from
+    the cache or written to it.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> from dropnode import load_dataset
+    >>> graph = load_dataset("sbm", nodes=200, classes=4)
+    >>> flips = list(islice(find_flips(graph, Metattack(rate=0.005, steps=20)), 5))
+    >>> abs(apply_flips(graph, flips).adjacency - graph.adjacency).sum() / 2
+    np.float32(5.0)
     """
     stream = Stream(options.seed).at("metattack")
-    task = _task(graph, options, stream)
+    task = surrogate_task(graph, options, stream)
     test = DegreeTest(Degrees.of(graph.adjacency.sum(axis=1)), options.cutoff)
     flips = list(so_far)
     while True:
@@ -214,7 +215,18 @@ def best_flip(
     return None if score == -np.inf else (low, high)
 
 
-def _task(graph: Graph, options: Metattack, stream: Stream) -> Task:
+def surrogate_loss(graph: Graph, adjacency: sp.csr_array, options: Metattack) -> float:
+    """Return the loss that the attack raises, of the surrogate trained on other edges."""
+    stream = Stream(options.seed).at("metattack")
+    task, operator = surrogate_task(graph, options, stream), _operator(adjacency)
+    start = _start(task, options, stream.at("loss"))
+    rates = (options.steps, options.learning_rate, options.momentum)
+    logits = logits_of(operator, task.features, trained(operator, task, start, *rates))
+    of_nodes = -(task.targets * logits.log_softmax(dim=1)).sum(dim=1)
+    return float((task.node_weights * of_nodes).sum())
+
+
+def surrogate_task(graph: Graph, options: Metattack, stream: Stream) -> Task:
     """Return what the surrogate learns, with its own predictions for labels that are unknown."""
     assert graph.split is not None
     nodes, train = graph.num_nodes, torch.from_numpy(graph.split.train.copy())

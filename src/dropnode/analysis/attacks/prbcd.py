@@ -36,7 +36,7 @@ from dropnode.analysis.attacks.flips import (
     check_attackable,
     fingerprint,
 )
-from dropnode.analysis.attacks.surrogate import Weights, initial_weights, unrolled
+from dropnode.analysis.attacks.surrogate import Weights, initial_weights, transposed, unrolled
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.methods.base import NodeClassifier
@@ -48,6 +48,9 @@ from dropnode.training import train
 
 REVISION = 1
 """Raised when a change of code changes the flips of the same graph, options and seed."""
+
+STEPS = 100
+"""Steps of gradient descent that the surrogate of a poisoning attack is trained for."""
 
 GATHERED = 100_000
 """Edges whose messages exist at a time in the gradient of edge weights."""
@@ -88,14 +91,6 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
     options : Prbcd
     watch : callable, optional
         Told about every epoch.
-
-    Examples
-    --------
-    >>> from dropnode import load_dataset
-    >>> graph = load_dataset("sbm", nodes=200, classes=4)
-    >>> attacked = prbcd(graph, Prbcd(rate=0.05, epochs=3, block=500, threat="evasion"))
-    >>> int(abs(attacked.adjacency - graph.adjacency).sum() / 2) <= 50
-    True
     """
     check_attackable(graph, "PRBCD")
     wanted = budget(graph, options.rate)
@@ -114,7 +109,16 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
 
 
 def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = None) -> list[Flip]:
-    """Return at most ``wanted`` flips."""
+    """Return at most ``wanted`` flips. Nothing is read from the cache or written to it.
+
+    Examples
+    --------
+    >>> from dropnode import load_dataset
+    >>> graph = load_dataset("sbm", nodes=200, classes=4)
+    >>> options = Prbcd(rate=0.05, epochs=3, block=500, threat="evasion")
+    >>> len(find_flips(graph, options, wanted=50)) <= 50
+    True
+    """
     with warnings.catch_warnings():
         # It warns that everything in contrib may change.
         warnings.simplefilter("ignore")
@@ -170,9 +174,9 @@ class _Surrogate(nn.Module):
         # The library asks for gradients once per epoch, and beyond that for values.
         if torch.is_grad_enabled():
             self.tell()
-        return F.log_softmax(self.logits(x, _Operator(edges, weights, len(x))), dim=1)
+        return F.log_softmax(self.logits(x, Operator(edges, weights, len(x))), dim=1)
 
-    def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
+    def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
         """Return logits of all nodes on a graph."""
         raise NotImplementedError
 
@@ -188,7 +192,7 @@ class _Fixed(_Surrogate):
         # The weights are constants, and so are the features times them.
         self.inputs = (gcn.tensors.features @ first.lin.weight.detach().T).contiguous()
 
-    def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
+    def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
         hidden = torch.relu(operator @ x + self.biases[0])
         return operator @ (hidden @ self.second) + self.biases[1]
 
@@ -212,18 +216,24 @@ class _Retrained(_Surrogate):
         self.inputs = torch.zeros(graph.num_nodes, len(train))
         self.inputs[train, torch.arange(len(train))] = 1.0
 
-    def logits(self, x: torch.Tensor, operator: _Operator) -> torch.Tensor:
-        transposed = (
-            self.features.transpose if isinstance(self.features, SparseMatrix) else self.features.T
-        )
-        inputs = (transposed @ (operator @ (operator @ x))).T
-        weights = unrolled(inputs, self.targets, self.start, steps=100, rate=0.1, momentum=0.9)
+    def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
+        inputs = (transposed(self.features) @ (operator @ (operator @ x))).T
+        weights = unrolled(inputs, self.targets, self.start, STEPS, rate=0.1, momentum=0.9)
         hidden = self.features @ weights.first
         return (operator @ (operator @ hidden)) @ weights.second
 
 
-class _Operator:
-    """Â of weighted edges, as a function of their weights."""
+class Operator:
+    """Â of weighted edges, as a function of their weights.
+
+    Parameters
+    ----------
+    edges : tensor of int (2, E)
+        Both directions of every edge.
+    weights : tensor (E,)
+        The same in both directions.
+    nodes : int
+    """
 
     def __init__(self, edges: torch.Tensor, weights: torch.Tensor, nodes: int) -> None:
         self.edges, self.weights, self.nodes = edges, weights, nodes
@@ -254,7 +264,7 @@ class _Gather(torch.autograd.Function):
         edges, x = ctx.saved_tensors
         by_weights = [
             (gradient[target] * x[source]).sum(dim=1)
-            for target, source in (part for part in edges.split(GATHERED, dim=1))
+            for target, source in edges.split(GATHERED, dim=1)
         ]
         return None, torch.cat(by_weights), ctx.matrix @ gradient, None
 

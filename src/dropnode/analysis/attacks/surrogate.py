@@ -25,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from dropnode.analysis.attacks.factors import Factors
 from dropnode.ops.propagation import Features, SparseMatrix
 
 Tensor = torch.Tensor
@@ -66,46 +67,17 @@ class Weights:
     second: Tensor
 
 
-@dataclass(frozen=True)
-class Factors:
-    """Thin matrices that stand for a symmetric N × N matrix, M + Mᵀ with M = L Rᵀ + S Tᵀ.
-
-    Attributes
-    ----------
-    left, right : tensor (N, r)
-        L and R.
-    sparse : csr_array (N, s)
-        S.
-    beside : tensor (N, s)
-        T.
-    """
-
-    left: Tensor
-    right: Tensor
-    sparse: sp.csr_array
-    beside: Tensor
-
-    def block(self, first: int, last: int) -> np.ndarray:
-        """Return the rows from ``first`` to before ``last``, and of these the columns from
-        ``first`` on; the others are in earlier rows, too.
-        """
-        rows = slice(first, last)
-        left = torch.cat([self.left[rows], self.right[rows]], dim=1)
-        right = torch.cat([self.right[first:], self.left[first:]], dim=1)
-        block: np.ndarray = (left @ right.T).numpy()
-        beside = self.beside.numpy()
-        block += self.sparse[rows] @ beside[first:].T
-        block += (self.sparse[first:] @ beside[rows].T).T
-        return block
-
-
 def initial_weights(
     features: int, hidden: int, classes: int, generator: np.random.Generator
 ) -> Weights:
-    """Draw weights as Glorot and Bengio do."""
+    """Draw weights uniformly from ±1/√outputs, as early PyTorch code for GCN did.
+
+    The attacked graphs that others use were made with these. With the smaller ones of Glorot and
+    Bengio, attacks are weaker: a GCN keeps 53 to 56 % on Cora at 25 %, not 51 %.
+    """
 
     def drawn(inputs: int, outputs: int) -> Tensor:
-        limit = np.sqrt(6 / (inputs + outputs))
+        limit = outputs**-0.5
         values = generator.uniform(-limit, limit, (inputs, outputs))
         return torch.from_numpy(values.astype(np.float32))
 
@@ -173,7 +145,7 @@ def exact_gradient(
     smoothed = operator @ (operator @ hidden)
     gradient = task.attack_gradient(smoothed @ last.second)
     one_hop = operator @ gradient
-    by_first = _transposed(task.features) @ ((operator @ one_hop) @ last.second.T)
+    by_first = transposed(task.features) @ ((operator @ one_hop) @ last.second.T)
     by_second = smoothed.T @ gradient
 
     # Backwards: by the last weights, by K, and from there by Â. The logits of all nodes depend on
@@ -211,34 +183,6 @@ def approximate_gradient(
         torch.cat([operator @ by_features, by_features], dim=1),
         nothing,
         torch.zeros(nothing.shape),
-    )
-
-
-def by_edges(factors: Factors, operator: SparseMatrix, degrees: Tensor) -> Factors:
-    """Return the derivative by the adjacency matrix, given the one by Â.
-
-    An edge changes Â in its own entry, and in all others of its two nodes through their degrees.
-
-    Parameters
-    ----------
-    factors : Factors
-    operator : SparseMatrix
-        Â = D̃^-½ (A + I) D̃^-½.
-    degrees : tensor (N,)
-        The diagonal of D̃: degrees that count the self-loop.
-    """
-    left, right, sparse, beside = factors.left, factors.right, factors.sparse, factors.beside
-    through_entries = (left * (operator @ right) + right * (operator @ left)).sum(dim=1)
-    through_sparse = sparse.multiply((operator @ beside).numpy()).sum(axis=1)
-    through_sparse += (operator.to_scipy() @ sparse).multiply(beside.numpy()).sum(axis=1)
-    through_degree = -0.5 * (through_entries + torch.from_numpy(through_sparse)) / degrees
-    scale = degrees.rsqrt()[:, None]
-    # The part of the degrees is the same in a whole row: one more column stands for it.
-    return Factors(
-        torch.cat([scale * left, through_degree[:, None]], dim=1),
-        torch.cat([scale * right, torch.ones_like(scale)], dim=1),
-        sp.csr_array(sparse.multiply(scale.numpy())),
-        scale * beside,
     )
 
 
@@ -362,5 +306,6 @@ def _inputs(operator: SparseMatrix, task: Task) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(inputs.T))
 
 
-def _transposed(features: Features) -> Features:
+def transposed(features: Features) -> Features:
+    """Return Xᵀ."""
     return features.transpose if isinstance(features, SparseMatrix) else features.T

@@ -1,0 +1,31 @@
+"""What a rate means in the random attack."""
+
+from __future__ import annotations
+
+import pytest
+from small_graphs import small_graph
+
+from dropnode.analysis.attacks.random_edges import add_random_edges, number_of_edges
+from dropnode.errors import ConfigError
+
+
+def test_the_first_published_script_added_55_per_cent_as_10() -> None:
+    # The counts that a user of that script reported.
+    assert 13264 + number_of_edges(13264, 0.10, "cumulative") == 20554
+    assert number_of_edges(5278, 0.10, "cumulative") == 2898
+    assert number_of_edges(5278, 0.01, "cumulative") == 52
+
+
+@pytest.mark.parametrize(("definition", "added"), [("clean", 5), ("cumulative", 15)])
+def test_both_definitions_add_what_they_say(definition: str, added: int) -> None:
+    graph = small_graph(60, seed=2)
+    wanted = number_of_edges(graph.num_edges, 0.05, definition)
+    attacked = add_random_edges(graph, 0.05, definition=definition)
+    assert attacked.num_edges == graph.num_edges + wanted
+    assert wanted == pytest.approx(added * graph.num_edges / 100, abs=5)
+
+
+@pytest.mark.parametrize("rate", [0.105, 0.001])
+def test_the_cumulative_definition_knows_whole_per_cent_only(rate: float) -> None:
+    with pytest.raises(ConfigError, match="whole per cent"):
+        number_of_edges(1000, rate, "cumulative")
