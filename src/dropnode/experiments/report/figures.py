@@ -1,4 +1,4 @@
-"""Drawing the figures of a report; :mod:`~dropnode.experiments.report.drawing` saves them."""
+"""Drawing the figures of a report; :mod:`~dropnode.experiments.report.gallery` saves them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dropnode.experiments.measures import Measure
-from dropnode.experiments.report.drawing import INK, LINES, OURS, THEIRS, WIDTH
+from dropnode.experiments.report.gallery import INK, LINES, OURS, THEIRS, WIDTH
 from dropnode.experiments.report.evidence import Curve, Evidence, Reliability
 from dropnode.experiments.results import Stage
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from dropnode.experiments import measures
-from dropnode.experiments.report.drawing import Gallery, unique
+from dropnode.experiments.report.gallery import Gallery, unique
 from dropnode.experiments.report.evidence import CURVES, HISTORY, Evidence
 from dropnode.experiments.report.figures import (
     draw_confusion,

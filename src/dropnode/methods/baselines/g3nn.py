@@ -33,7 +33,7 @@ from torch import nn
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
-from dropnode.methods.baselines.layers import Convolution, Linear
+from dropnode.methods.baselines.pyg_layers import Convolution, Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, positive, rate, weight

@@ -18,7 +18,7 @@ from torch import nn
 
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop_features
-from dropnode.methods.baselines.layers import Attention
+from dropnode.methods.baselines.pyg_layers import Attention
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, rate

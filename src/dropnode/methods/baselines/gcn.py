@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from dropnode.methods.baselines.layered import Layered
-from dropnode.methods.baselines.layers import Convolution
+from dropnode.methods.baselines.pyg_layers import Convolution
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream

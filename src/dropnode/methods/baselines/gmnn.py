@@ -29,7 +29,7 @@ from torch import nn
 
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
-from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream

@@ -39,7 +39,7 @@ from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop_features
-from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.grand.objective import sharpen
 from dropnode.methods.tensors import GraphTensors, feature_rows
 from dropnode.ops.propagation import Features, SparseMatrix

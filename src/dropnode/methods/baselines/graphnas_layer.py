@@ -14,7 +14,7 @@ from torch_geometric.utils import scatter, softmax
 
 from dropnode.methods.baselines.base import drop
 from dropnode.methods.baselines.graphnas_space import LayerPlan
-from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream

@@ -20,7 +20,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import Sizes
-from dropnode.methods.baselines.closed import ClosedForm, ClosedFormConfig
+from dropnode.methods.baselines.closed_form import ClosedForm, ClosedFormConfig
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, share

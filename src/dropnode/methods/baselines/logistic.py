@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import Sizes
-from dropnode.methods.baselines.closed import ClosedForm, ClosedFormConfig
-from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.baselines.closed_form import ClosedForm, ClosedFormConfig
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import mixed_order, propagated_rows
 from dropnode.ops.randomness import Stream

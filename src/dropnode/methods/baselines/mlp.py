@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from dropnode.methods.baselines.layered import Layered
-from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 

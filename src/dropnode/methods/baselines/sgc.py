@@ -17,7 +17,7 @@ import torch
 
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig
-from dropnode.methods.baselines.layers import Linear
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from dropnode.methods.baselines.base import Parts, drop, drop_features
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
-from dropnode.methods.baselines.layers import Convolution
+from dropnode.methods.baselines.pyg_layers import Convolution
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, positive, weight

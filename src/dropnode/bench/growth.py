@@ -1,7 +1,7 @@
 """Growth of time and memory with the graph: block models of growing size.
 
 Each size is measured in its own process, which has its own peak of memory.
-``python -m dropnode.bench.scaling NODES`` measures one size and prints a row as JSON.
+``python -m dropnode.bench.growth NODES`` measures one size and prints a row as JSON.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _training(graph: Graph) -> LoopTraining:
 
 
 def _in_a_process(nodes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "dropnode.bench.scaling", str(nodes)]
+    command = [sys.executable, "-m", "dropnode.bench.growth", str(nodes)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
         said = finished.stderr.strip().splitlines() or ["no message; out of memory?"]
