@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from dropnode import cli
-from dropnode.bench import growth, suite
+from dropnode.bench import suite
+from dropnode.bench.growth import exponent
 from dropnode.bench.picture import save_picture
 from dropnode.bench.report import print_report
-from dropnode.bench.growth import exponent
 
 
 def dropnode(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -28,7 +28,7 @@ def result() -> dict[str, Any]:
     """Figures of every part, such as the benchmark returns."""
     times = {"naive": 500.0, "exact": 40.0, "fast": 6.25, "pyg-gcn": 5.0, "pyg-gat": 14.0}
     sizes = np.array([1e4, 1e5, 1e6])
-    growth = {"epoch_ms": sizes / 200, "peak_mb": 400 + sizes / 100, "working_mb": sizes / 100}
+    grown = {"epoch_ms": sizes / 200, "peak_mb": 400 + sizes / 100, "working_mb": sizes / 100}
     return {
         "machine": suite.machine(),
         "epoch": [
@@ -63,12 +63,12 @@ def result() -> dict[str, Any]:
                 "nodes": int(nodes),
                 "edges": int(5 * nodes),
                 "epoch_iqr_ms": 0.1,
-                **{name: float(values[row]) for name, values in growth.items()},
+                **{name: float(values[row]) for name, values in grown.items()},
             }
             for row, nodes in enumerate(sizes)
         ],
         "exponents": {
-            name: exponent(sizes.tolist(), growth[key].tolist())
+            name: exponent(sizes.tolist(), grown[key].tolist())
             for name, key in (("epoch", "epoch_ms"), ("peak", "peak_mb"), ("working", "working_mb"))
         },
         "accuracy": [
@@ -135,7 +135,7 @@ def test_growth_is_measured_by_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command as a script calls it, on graphs small enough for a test."""
-    monkeypatch.setattr(scaling, "SIZES", (400, 4000))
+    monkeypatch.setattr(growth, "SIZES", (400, 4000))
     out = tmp_path / "figures"
     code, printed, errors = dropnode(
         "bench", "--only", "scaling", "--json", "--out", str(out), capsys=capsys

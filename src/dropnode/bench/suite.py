@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dropnode.bench import accuracy, baselines, epochs, scaling, throughput
+from dropnode.bench import accuracy, baselines, epochs, growth, throughput
 from dropnode.bench.parts import PARTS, QUICK_PARTS
 from dropnode.bench.timing import Announce, quiet
 from dropnode.errors import ConfigError
@@ -51,8 +51,8 @@ def run(
         result["bandwidth_gb_s"] = bandwidth.median
         result["bandwidth_iqr_gb_s"] = bandwidth.iqr
     if "scaling" in parts:
-        sizes = scaling.SIZES + (scaling.LARGE_SIZES if full else ())
-        result["scaling"], result["exponents"] = scaling.measure(sizes, announce)
+        sizes = growth.SIZES + (growth.LARGE_SIZES if full else ())
+        result["scaling"], result["exponents"] = growth.measure(sizes, announce)
     if "accuracy" in parts:
         result["accuracy"] = accuracy.measure(announce)
     result["seconds"] = time.perf_counter() - started

@@ -32,8 +32,8 @@ from dropnode.errors import ConfigError
 from dropnode.experiments import measures
 from dropnode.experiments.measures import Measure
 from dropnode.experiments.report import write_report
-from dropnode.experiments.report.gallery import relative_path
 from dropnode.experiments.report.evidence import POINTS, curve_of
+from dropnode.experiments.report.gallery import relative_path
 from dropnode.experiments.results import Results
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Trial

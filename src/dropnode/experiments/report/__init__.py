@@ -13,8 +13,8 @@ from pathlib import Path
 import matplotlib
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.report.gallery import STYLE, Gallery
 from dropnode.experiments.report.evidence import read_evidence
+from dropnode.experiments.report.gallery import STYLE, Gallery
 from dropnode.experiments.report.page import render
 from dropnode.experiments.results import read_results
 from dropnode.experiments.store import Store

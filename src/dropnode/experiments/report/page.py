@@ -14,7 +14,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from dropnode.experiments import measures
-from dropnode.experiments.report.gallery import Gallery, unique
 from dropnode.experiments.report.evidence import CURVES, HISTORY, Evidence
 from dropnode.experiments.report.figures import (
     draw_confusion,
@@ -24,6 +23,7 @@ from dropnode.experiments.report.figures import (
     draw_seeds,
     draw_stage,
 )
+from dropnode.experiments.report.gallery import Gallery, unique
 from dropnode.experiments.report.plots import Line, draw_plot, plots_of, summary_of
 from dropnode.experiments.results import ClaimResult, Comparison, DatasetFacts, Results, Stage
 from dropnode.experiments.spec import Plot

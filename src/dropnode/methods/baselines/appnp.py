@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 
 from dropnode.methods.baselines.layered import LayeredConfig
-from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.baselines.mlp import MLP
+from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import DropEdge
 from dropnode.ops.randomness import Stream
