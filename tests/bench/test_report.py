@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from dropnode import cli
-from dropnode.bench import suite
+from dropnode.bench import growth, suite
 from dropnode.bench.growth import exponent
 from dropnode.bench.picture import save_picture
 from dropnode.bench.report import print_report

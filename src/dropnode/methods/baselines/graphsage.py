@@ -78,7 +78,10 @@ class GraphSAGE(Layered):
 
 
 def sampled(edges: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """Return the edges from at most so many neighbours of every node, drawn by torch."""
+    """Return the sample that a layer of GraphSAGE aggregates: edges from at most so many neighbours.
+
+    Torch draws it.
+    """
     target = edges[1]
     # Shuffled, then by target: the first few of each are a sample.
     order = torch.randperm(len(target), device=target.device)
