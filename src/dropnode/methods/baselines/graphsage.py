@@ -78,7 +78,7 @@ class GraphSAGE(Layered):
 
 
 def sampled(edges: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """Return the sample that a layer of GraphSAGE aggregates: edges from at most so many neighbours.
+    """Return the edges that a layer of GraphSAGE aggregates: a sample of each node's neighbours.
 
     Torch draws it.
     """
