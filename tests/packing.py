@@ -59,3 +59,20 @@ def assert_rounded(
     assert excess.max(initial=0.0) <= 0, (
         f"off by {np.abs(actual - expected).max()}, {excess.max()} more than rounding explains"
     )
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def untouched(*shape: int) -> np.ndarray:
+    """Memory whose old content would show."""
+    return np.full(shape, np.nan, dtype=np.float32)
+
+
+def assert_adjoint(mapped: np.ndarray, y: np.ndarray, x: np.ndarray, back: np.ndarray) -> None:
+    """<Ax, y> = <x, Aᵀy>, up to the rounding of Ax and Aᵀy."""
+    one = mapped.astype(np.float64) * y
+    other = x.astype(np.float64) * back
+    size = np.linalg.norm(mapped) * np.linalg.norm(y) + np.linalg.norm(x) * np.linalg.norm(back)
+    assert abs(one.sum() - other.sum()) <= 1e-6 * size

@@ -89,7 +89,7 @@ def save_model(
     folder = Path(folder)
     files = {
         WEIGHTS: safetensors.save(_contiguous(_weights(method))),
-        GRAPH: safetensors.save(_contiguous(_graph_arrays(graph))),
+        GRAPH: safetensors.save(_contiguous(_arrays_to_save(graph))),
     }
     positions = np.arange(graph.num_nodes)
     numbered = graph.ids.dtype == positions.dtype and np.array_equal(graph.ids, positions)
@@ -215,7 +215,7 @@ def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
     method.restore(graph, scaling, state)
 
 
-def _graph_arrays(graph: Graph) -> Arrays:
+def _arrays_to_save(graph: Graph) -> Arrays:
     arrays = _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
     if sp.issparse(graph.features):
         arrays |= _csr("features", graph.features)

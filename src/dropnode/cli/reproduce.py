@@ -58,7 +58,7 @@ def reproduce(
     """Run the missing trials of an experiment, and write tables and a report."""
     from dropnode.experiments.experiment import Part
     from dropnode.experiments.experiment import reproduce as run_experiment
-    from dropnode.experiments.live import LiveTable
+    from dropnode.experiments.live_table import LiveTable
     from dropnode.experiments.spec_file import load_spec
 
     spec = load_spec(experiment)

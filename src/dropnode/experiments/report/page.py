@@ -24,7 +24,7 @@ from dropnode.experiments.report.figures import (
     draw_stage,
 )
 from dropnode.experiments.report.gallery import Gallery, unique
-from dropnode.experiments.report.plots import Line, draw_plot, plots_of, summary_of
+from dropnode.experiments.report.series import Line, draw_plot, plots_of, summary_of
 from dropnode.experiments.results import ClaimResult, Comparison, DatasetFacts, Results, Stage
 from dropnode.experiments.spec import Plot
 from dropnode.experiments.writers import (

@@ -95,3 +95,12 @@ def transpose_words(words, first, column, block):  # type: ignore[no-untyped-def
             i += 2 * step
         shift >>= np.uint64(1)
         mask ^= mask << shift
+
+
+@kernel
+def has_bit(words, row, position):  # type: ignore[no-untyped-def]
+    """Return whether a bit in a row of words is set; words without columns have every bit set."""
+    if words.shape[1] == 0:
+        return True
+    word = words[row, position >> 6]
+    return ((word >> np.uint64(position & 63)) & np.uint64(1)) != 0

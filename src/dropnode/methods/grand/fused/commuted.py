@@ -10,9 +10,13 @@ import torch
 from torch import nn
 
 from dropnode.methods.grand.fused.common import Gradients, Memory, kept_nodes, pad, words_of
+from dropnode.methods.grand.fused.kernels.masked_products import (
+    multiply_views,
+    multiply_views_adjoint,
+)
 from dropnode.methods.grand.heads import DenseHead, FixedNorm
 from dropnode.ops.kernels.memory import padded
-from dropnode.ops.kernels.sparse import multiply_views, multiply_views_adjoint, propagate
+from dropnode.ops.kernels.sparse import propagate
 from dropnode.ops.perturb import Augmentation, entry_mask
 from dropnode.ops.propagation import Features, SparseMatrix, arrays, mixed_order
 from dropnode.ops.randomness import Mask, Stream

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dropnode.methods.grand.fused.kernels.views import BLOCK, Columns, Drop, blocks
+from dropnode.ops.kernels.bits import has_bit
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import aligned, scratch
 from dropnode.ops.kernels.simd import add_scaled, keep, load, prefetch, splat, store
-from dropnode.ops.kernels.sparse import AHEAD, Csr, has_bit
+from dropnode.ops.kernels.sparse import AHEAD, Csr
 from dropnode.ops.kernels.threads import in_parallel
 
 

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dropnode.methods.grand.fused.kernels.views import BLOCK, Columns, Drop, blocks
-from dropnode.ops.kernels.bits import transpose_words
+from dropnode.ops.kernels.bits import has_bit, transpose_words
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import aligned, scratch
 from dropnode.ops.kernels.simd import add_scaled, keep, load, splat, store
-from dropnode.ops.kernels.sparse import has_bit
 from dropnode.ops.kernels.threads import PIECES, in_parallel, ranges
 
 TOGETHER = 4

@@ -1,4 +1,4 @@
-"""The plots of a spec: measures against a setting that rows vary, or an option of a transform."""
+"""Series of rows drawn against the setting that they vary, or an option of a transform."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dropnode.engines.base import Failure
-from dropnode.experiments.live import LiveTable
+from dropnode.experiments.live_table import LiveTable
 from dropnode.experiments.run import Job
 from dropnode.experiments.runner import Cell, run_cells
 from dropnode.experiments.store import Record, Store
@@ -43,7 +43,7 @@ def stored(*records: Record) -> dict[str, Record]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, which goes on when a test says so."""
     now = [1000.0]
-    monkeypatch.setattr("dropnode.experiments.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dropnode.experiments.live_table.time.monotonic", lambda: now[0])
     return now
 
 
