@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dropnode.data.catalogue import find
+from dropnode.data.catalogue import catalogue
 from dropnode.errors import ConfigError
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.baselines import BASELINES, baseline, baseline_preset
@@ -107,8 +107,9 @@ def configuration(
     name: str, dataset: str | None, preset_name: str | None = None
 ) -> tuple[str, Config]:
     """Return a preset's name and configuration of a method, for a dataset or for None."""
-    if dataset is not None:
-        dataset = find(dataset).presets or dataset
+    entry = catalogue().get(dataset or "")
+    if entry is not None and entry.presets is not None:
+        dataset = entry.presets
     if method_type(name) is not Grand:
         return baseline_preset(name, preset_name, dataset)
     used, config = preset(preset_name, dataset, name)
