@@ -760,6 +760,8 @@ def test_a_series_is_chosen_by_its_name() -> None:
         ("vary: {order: [2, 4]}", "vary: {order: []}", "order is \\[\\]; expected values"),
         ("vary: {order: [2, 4]}", "vary: {order: [2, -4]}", "order = -4"),
         ("preset: {cora: fast}", "preset: {citeseer: fast}", "preset of grand lacks cora"),
+        ("vary: {order: [2, 4]}", "vary: {order: [2]}, choose: {order: [2]}", "varies and chooses"),
+        ("measures: [loss_gap]\n", "measures: [madgap_by_labels]\n", "the trials do not store"),
         ("measure: loss_gap,", "measure: confusion,", "which is no measure that is one number"),
         ("datasets: [cora]}", "datasets: [pubmed]}", "unknown key 'pubmed'"),
         ("[test_accuracy, loss_gap]}", "[madgap_by_labels]}", "no number that the trials store"),

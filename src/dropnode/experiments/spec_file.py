@@ -154,7 +154,7 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
             raise ConfigError(f"{key} is for rows, but the spec has a search; remove {key}")
     datasets = tuple(map(_reference, _distinct("datasets", record.datasets)))
     rows = tuple(made for row in record.rows or () for made in _rows(row, record, datasets))
-    claims = tuple(_claim(claim, datasets) for claim in record.claims)
+    claims = tuple(_claim(claim, datasets, record.measures) for claim in record.claims)
     if record.include is not None:
         included = _included(record.include, datasets)
         rows, claims = rows + included.rows, claims + included.claims
@@ -216,6 +216,8 @@ def _rows(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> 
             "of the others"
         )
     ((key, values),) = record.vary.items()
+    if key in record.choose:
+        raise ConfigError(f"{name} both varies and chooses {key}; leave one of them out")
     return [
         replace(
             _row(
@@ -269,13 +271,18 @@ def _preset(record: _RowRecord, whole: _SpecRecord, dataset: str) -> str | None:
     return record.preset[source]
 
 
-def _claim(claim: Claim, datasets: tuple[str, ...]) -> Claim:
+def _claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ...]) -> Claim:
     measure = claim.measure
     if measure not in MEASURES or MEASURES[measure].kind not in NUMBERS:
         known = [name for name, one in MEASURES.items() if one.kind in NUMBERS]
         raise ConfigError(
             f"claim {claim.claim!r} is about {measure!r}, which is no measure that is one number"
             f"{suggestion(measure, known)}"
+        )
+    if measure not in (*STANDARD, *measures):
+        raise ConfigError(
+            f"claim {claim.claim!r} is about {measure!r}, which the trials do not store; add it to "
+            "measures"
         )
     named = tuple(map(_reference, claim.datasets))
     check_keys(dict.fromkeys(named), (), datasets, f"datasets of claim {claim.claim!r}")
