@@ -6,6 +6,7 @@ temporary file in the same folder, flushed to the disk, and moved into place in 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -138,3 +139,9 @@ def _unusable(path: Path, error: sqlite3.Error) -> WorkError:
 def user_cache() -> Path:
     """Return the folder ``dropnode`` in the platform's folder for caches of the user."""
     return platformdirs.user_cache_path("dropnode", appauthor=False)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

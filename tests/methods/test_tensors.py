@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import oracles
 from dropnode.graph import Graph
-from dropnode.methods.tensors import GraphTensors, feature_rows, select_columns
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.selection import feature_rows, select_columns
 from oracles import RandomGraph, random_graphs
 
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dropnode.cli.common import WORK_ERROR, AsJson
+from dropnode.cli.results_table import print_results
 
 if TYPE_CHECKING:
-    from dropnode.experiments.results import Results, RowResult
     from dropnode.experiments.runner import Engine
 
 
@@ -79,7 +77,7 @@ def reproduce(
     if as_json:
         print(json.dumps(outcome.as_json()))
     else:
-        _print_results(outcome.results, out)
+        print_results(outcome.results, out)
     if outcome.interrupted:
         note = (
             f"Interrupted: {outcome.missing} trials are missing. "
@@ -163,64 +161,3 @@ def _canonical(text: str) -> str:
         return str(Reference.parse(text))
     except ConfigError:
         return text
-
-
-def _wide(results: Results) -> Table:
-    """Return a table with a column per dataset, as the paper's."""
-    from dropnode.experiments.writers import by_label
-
-    title = Text(results.title)
-    table = Table(box=None, header_style="bold", title=title, title_justify="left")
-    table.add_column("")
-    for dataset in results.datasets:
-        table.add_column(dataset.name, justify="right")
-        table.add_column("paper", justify="right", style="dim")
-    for label, rows in by_label(results):
-        table.add_row(Text(label), *(cell for row in rows for cell in _cells(row)))
-    return table
-
-
-def _long(results: Results) -> Table:
-    """Return a table with a line per dataset and method, for more columns than a terminal has."""
-    title = Text(results.title)
-    table = Table(box=None, header_style="bold", title=title, title_justify="left")
-    for head in ("dataset", ""):
-        table.add_column(head)
-    table.add_column("accuracy", justify="right")
-    table.add_column("paper", justify="right", style="dim")
-    for row in results.rows:
-        table.add_row(Text(row.dataset), Text(row.label), *_cells(row))
-    return table
-
-
-def _cells(row: RowResult | None) -> tuple[str, str]:
-    """Return our accuracy and the paper's."""
-    from dropnode.experiments.writers import mean_and_std
-
-    if row is None:
-        return "", ""
-    ours = f"{mean_and_std(row.accuracy.mean, row.accuracy.std)} ({row.accuracy.n})"
-    return ours, "" if row.paper is None else f"{row.paper:.1f}"
-
-
-def _print_results(results: Results, out: Path) -> None:
-    from dropnode.experiments.writers import mean_and_std, setting
-
-    console = Console(highlight=False)
-    if results.rows:
-        console.print(_wide(results) if len(results.datasets) <= 3 else _long(results))
-    for stage in results.stages:
-        table = Table(box=None, header_style="bold")
-        heads = (f"{stage.dataset}, stage {stage.stage}", "validation", "test", "seeds")
-        for head in heads:
-            table.add_column(head, justify="left" if head == heads[0] else "right")
-        for line in stage.rows:
-            table.add_row(
-                Text(f"{setting(line.changes)}{' *' if line.chosen else ''}"),
-                mean_and_std(line.val_mean, line.val_std),
-                mean_and_std(line.test_mean, line.test_std),
-                str(line.n),
-                style="bold" if line.chosen else None,
-            )
-        console.print(table)
-    console.print(f"open {out / 'report.html'}", markup=False, soft_wrap=True)

@@ -12,7 +12,6 @@ finished, so this module stays.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import secrets
@@ -33,6 +32,7 @@ from rich.progress import (
 )
 
 from dropnode.errors import DataError
+from dropnode.files import file_sha256
 
 TIMEOUT = 30.0
 """Seconds without a byte, while connecting or reading, after which a download gives up."""
@@ -70,7 +70,7 @@ def download(url: str, target: Path, sha256: str | None) -> None:
             partial.unlink()
             _transfer(url, partial)
         if not _matches(partial, sha256):
-            received = digest(partial)
+            received = file_sha256(partial)
             partial.unlink()
             raise DataError(f"{url} has sha256 {received}, expected {sha256}")
         os.replace(partial, target)
@@ -83,14 +83,8 @@ def download(url: str, target: Path, sha256: str | None) -> None:
         path.unlink(missing_ok=True)
 
 
-def digest(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _matches(path: Path, sha256: str | None) -> bool:
-    return sha256 is None or digest(path) == sha256
+    return sha256 is None or file_sha256(path) == sha256
 
 
 def _left_over(target: Path) -> Path:

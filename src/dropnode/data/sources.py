@@ -15,9 +15,9 @@ from pathlib import Path
 
 from dropnode.data import package_index
 from dropnode.data.catalogue import Entry
-from dropnode.data.download import digest, download
+from dropnode.data.download import download
 from dropnode.errors import DataError
-from dropnode.files import user_cache
+from dropnode.files import file_sha256, user_cache
 
 logger = logging.getLogger("dropnode.data")
 
@@ -125,7 +125,7 @@ def _present(
     for name, sha256 in files.items():
         path = folder / name
         try:
-            received = digest(path)
+            received = file_sha256(path)
         except (FileNotFoundError, NotADirectoryError):
             absent.append(name)
             continue
@@ -171,7 +171,7 @@ def _say_unverified(entry: Entry, found: Mapping[str, Path]) -> None:
                 "%s has no published checksum (its sha256 is %s); only the sizes of the graph are "
                 "checked",
                 path,
-                digest(path),
+                file_sha256(path),
             )
 
 

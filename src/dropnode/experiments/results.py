@@ -203,6 +203,19 @@ class Results:
         lines: list[RowResult | StageRow] = [*self.rows, *settings]
         return {identifier for line in lines for identifier in line.trials}
 
+    def by_label(self) -> list[tuple[str, list[RowResult | None]]]:
+        """Return each method's label, and its row on every dataset."""
+        rows = {(row.method, row.dataset): row for row in self.rows}
+        labels = {row.method: row.label for row in self.rows}
+        return [
+            (label, [rows.get((method, dataset.name)) for dataset in self.datasets])
+            for method, label in labels.items()
+        ]
+
+    def measure_names(self) -> list[str]:
+        """Return the names of the measures beside the test accuracy."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.measures))
+
     def as_json(self) -> dict[str, Any]:
         """Return the results as the plain values of ``results.json``."""
         return cast(dict[str, Any], _plain(self))

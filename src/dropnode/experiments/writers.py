@@ -39,7 +39,7 @@ def as_csv(results: Results) -> str:
             "median seconds"
         ).split()
         lines = [[row[name] for name in names] for row in values["rows"]]
-        for measure in measures_of(results):
+        for measure in results.measure_names():
             names += [measure, f"{measure}_std"]
             for line, row in zip(lines, results.rows, strict=True):
                 summary = row.measures[measure]
@@ -76,7 +76,7 @@ def as_markdown(results: Results) -> str:
         parts.append("## Settings chosen by validation")
         heads = ["", *(dataset.name for dataset in results.datasets)]
         parts.append(_markdown(heads, [[label, *settings] for label, settings in chosen]))
-    for name in measures_of(results):
+    for name in results.measure_names():
         parts.append(f"## {measure_title(name)}\n\nMean ± standard deviation (seeds)")
         parts.append(_markdown(*_grid(results, "", partial(_measured_by, name))))
     for stage in results.stages:
@@ -128,7 +128,7 @@ def as_latex(results: Results) -> str:
     tables = []
     if results.rows:
         tables.append(_latex(*_grid(results, "Method", _latex_accuracy)))
-    for name in measures_of(results):
+    for name in results.measure_names():
         tables.append(_latex(*_grid(results, measure_title(name), partial(_latex_measure, name))))
     for stage in results.stages:
         lines = [
@@ -142,21 +142,6 @@ def as_latex(results: Results) -> str:
         heads = [f"{stage.dataset}, stage {stage.stage}", "validation", "test"]
         tables.append(_latex(heads, lines))
     return "\n".join(tables)
-
-
-def by_label(results: Results) -> list[tuple[str, list[RowResult | None]]]:
-    """Return each method's label, and its row on every dataset."""
-    rows = {(row.method, row.dataset): row for row in results.rows}
-    labels = {row.method: row.label for row in results.rows}
-    return [
-        (label, [rows.get((method, dataset.name)) for dataset in results.datasets])
-        for method, label in labels.items()
-    ]
-
-
-def measures_of(results: Results) -> list[str]:
-    """Return the names of the further measures of some results."""
-    return list(dict.fromkeys(name for row in results.rows for name in row.measures))
 
 
 def measure_title(name: str) -> str:
@@ -183,7 +168,7 @@ def choices(results: Results) -> list[tuple[str, list[str]]]:
     """Return the label of each method with settings left to validation, and its choices."""
     return [
         (label, [NOTHING if row is None else setting(row.chosen) or NOTHING for row in rows])
-        for label, rows in by_label(results)
+        for label, rows in results.by_label()
         if any(row is not None and row.chosen for row in rows)
     ]
 
@@ -222,7 +207,7 @@ def _grid(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a table with a row per method and a column per dataset."""
     heads = [corner, *(dataset.name for dataset in results.datasets)]
-    return heads, [[label, *map(show, rows)] for label, rows in by_label(results)]
+    return heads, [[label, *map(show, rows)] for label, rows in results.by_label()]
 
 
 def _ours_and_paper(row: RowResult | None) -> str:

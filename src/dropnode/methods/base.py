@@ -27,10 +27,11 @@ from torch import nn
 from dropnode.errors import GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import Matrix
-from dropnode.methods.tensors import GraphTensors, feature_rows, select_columns
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
+from dropnode.ops.selection import feature_rows, select_columns
 from dropnode.settings import Config
 from dropnode.training import Method, Outcome, Phase, State
 from dropnode.training.stopping import Stopping

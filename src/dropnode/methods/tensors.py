@@ -15,6 +15,7 @@ import torch
 
 from dropnode.graph.checks import Matrix
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
+from dropnode.ops.selection import feature_rows, select_columns
 
 
 class GraphTensors:
@@ -137,28 +138,6 @@ class GraphTensors:
 def weighted_degrees(adjacency: Matrix) -> np.ndarray:
     """Return the weighted degree of every row, its self-loop included."""
     return np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
-
-
-def feature_rows(features: Features, rows: np.ndarray) -> Features:
-    """Return the features of some nodes."""
-    if isinstance(features, SparseMatrix):
-        return SparseMatrix.from_scipy(features.to_scipy()[rows], features.values.device)
-    return features[torch.from_numpy(rows.copy()).to(features.device)]
-
-
-def select_columns(matrix: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
-    """Return some columns, given in order, at a cost that the stored entries alone decide.
-
-    SciPy's own selection costs time and memory for every column that the matrix has.
-    """
-    places = np.searchsorted(columns, matrix.indices)
-    # An entry behind the last column finds -1, which it does not equal.
-    kept = np.append(columns, -1)[places] == matrix.indices
-    counts = np.concatenate([[0], np.cumsum(kept)])
-    return sp.csr_array(
-        (matrix.data[kept], places[kept], counts[matrix.indptr]),
-        shape=(matrix.shape[0], len(columns)),
-    )
 
 
 def _stacked(known: Features, new: Features) -> Features:

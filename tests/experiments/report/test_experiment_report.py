@@ -33,7 +33,7 @@ from dropnode.experiments import measures
 from dropnode.experiments.measures import Measure
 from dropnode.experiments.report import write_report
 from dropnode.experiments.report.evidence import POINTS, curve_of
-from dropnode.experiments.report.gallery import relative_path
+from dropnode.experiments.report.svg import relative_path
 from dropnode.experiments.results import Results
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Trial

@@ -14,7 +14,8 @@ import matplotlib
 
 from dropnode.errors import ConfigError
 from dropnode.experiments.report.evidence import read_evidence
-from dropnode.experiments.report.gallery import STYLE, Gallery
+from dropnode.experiments.report.figure_style import STYLE
+from dropnode.experiments.report.gallery import Gallery
 from dropnode.experiments.report.page import render
 from dropnode.experiments.results import read_results
 from dropnode.experiments.store import Store

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from dropnode.experiments.measures import Measure
 from dropnode.experiments.report.evidence import Curve, Evidence, Reliability
-from dropnode.experiments.report.gallery import INK, LINES, OURS, THEIRS, WIDTH
+from dropnode.experiments.report.figure_style import INK, LINES, OURS, THEIRS, WIDTH
 from dropnode.experiments.results import Stage
 
 _SHARES = LinearSegmentedColormap.from_list(

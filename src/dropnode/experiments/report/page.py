@@ -31,7 +31,6 @@ from dropnode.experiments.writers import (
     mean_and_std,
     measure_title,
     measured,
-    measures_of,
 )
 
 FAR = 1.0
@@ -96,7 +95,7 @@ def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> 
         stages=[(stage, _illustrate_stage(stage, gallery)) for stage in results.stages],
         plots=[_illustrate_plot(*found, gallery) for found in plots_of(results)],
         compared=any(row.paper is not None for row in results.rows),
-        measures=measures_of(results),
+        measures=results.measure_names(),
         choosing=any(row.chosen for row in results.rows),
         far=FAR,
     )

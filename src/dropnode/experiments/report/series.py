@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from dropnode.experiments.references import Reference
-from dropnode.experiments.report.gallery import LINES, WIDTH
+from dropnode.experiments.report.figure_style import LINES, WIDTH
 from dropnode.experiments.results import Results, RowResult
 from dropnode.experiments.spec import Plot
 from dropnode.experiments.statistics import Summary

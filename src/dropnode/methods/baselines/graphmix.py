@@ -41,9 +41,10 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop_features
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.grand.objective import sharpen
-from dropnode.methods.tensors import GraphTensors, feature_rows
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.selection import feature_rows
 from dropnode.settings import count, positive, rate, share, temperature, weight
 from dropnode.training import Phase
 

@@ -16,9 +16,10 @@ import torch
 
 from dropnode.graph.checks import Matrix
 from dropnode.methods.grand.heads import DenseHead
-from dropnode.methods.tensors import GraphTensors, select_columns, weighted_degrees
+from dropnode.methods.tensors import GraphTensors, weighted_degrees
 from dropnode.ops.perturb import Augmentation, Perturbation
 from dropnode.ops.propagation import Features, SparseMatrix, normalise, propagated_rows
+from dropnode.ops.selection import select_columns
 
 
 def watch_rows(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dropnode.methods.grand.fused.common import Gradients, pad
-from dropnode.methods.grand.fused.kernels import rows
+from dropnode.methods.grand.fused.kernels import batch_norm, rows
 
 
 class HiddenNorm:
@@ -18,7 +18,7 @@ class HiddenNorm:
     ) -> None:
         self.norm, self.wide = norm, wide
         self.nodes, width = product.shape
-        self.mean, variance = rows.activation_statistics(product, bias)
+        self.mean, variance = batch_norm.activation_statistics(product, bias)
         self.inverse = 1.0 / np.sqrt(variance + norm.eps)
         views_count, hidden = width // wide, norm.num_features
         for view in range(views_count):
@@ -51,7 +51,7 @@ class HiddenNorm:
         offset = -factor * plain / self.nodes - slope * self.mean
         slopes = slope.astype(np.float32)[None]
         offsets = offset.astype(np.float32)[None]
-        return rows.through_norm(product, bias, self.scale, slopes, offsets, out)
+        return batch_norm.through_norm(product, bias, self.scale, slopes, offsets, out)
 
 
 def update_running(

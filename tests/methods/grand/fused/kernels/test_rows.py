@@ -11,14 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dropnode.methods.grand.fused.kernels.batch_norm import activation_statistics, through_norm
 from dropnode.methods.grand.fused.kernels.rows import (
     Layer,
     Learnt,
     Task,
-    activation_statistics,
     learn,
     pad_bias2,
-    through_norm,
 )
 from dropnode.ops.kernels.memory import padded
 from packing import UNIT, no_words, packed

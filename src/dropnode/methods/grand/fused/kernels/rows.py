@@ -2,8 +2,8 @@
 
 Bias, ReLU, dropout, the second linear map, softmax, both losses and all their gradients are
 computed while the few hundred numbers of a node are in registers and the nearest cache. Torch would
-make about twenty passes over (nodes, views, hidden). Batch norm couples the nodes, so it needs one
-pass before for its statistics, and one after for its gradient.
+make about twenty passes over (nodes, views, hidden). Batch norm couples the nodes; its two passes
+are in ``batch_norm.py``.
 
 Matrices have the views side by side, (nodes, views · hidden), with ``hidden`` and ``classes``
 padded. Nodes are cut into pieces whose sums are added in a fixed order, so that results do not
@@ -109,7 +109,7 @@ def learn(
     task : Task
     out : array (n, views · hidden)
         Receives the gradient of ``first``, or with batch norm the gradient of the norm's output
-        (see :func:`through_norm`). May be ``first`` itself without batch norm.
+        (see ``batch_norm.through_norm``). May be ``first`` itself without batch norm.
     """
     hidden, classes = layer.weight2.shape
     width, width_of_norm = first.shape[1], layer.scale.shape[1]
@@ -134,47 +134,6 @@ def learn(
     return Learnt(
         float(losses[0]), float(losses[1]), bias1[0], weight2.T, bias2[0], norm[1], norm[0]
     )
-
-
-def activation_statistics(first: np.ndarray, bias1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and (biased) variance over nodes of ReLU(first + bias), per column."""
-    # Squares around the mean: the mean of squares minus the squared mean would lose precision.
-    mean = _mean(first, bias1, np.zeros(bias1.shape, np.float32), squared=False)
-    centre = mean.astype(np.float32)[None]
-    around = mean - centre[0]
-    return mean, _mean(first, bias1, centre, squared=True) - around**2
-
-
-def _mean(first: np.ndarray, bias1: np.ndarray, centre: np.ndarray, *, squared: bool) -> np.ndarray:
-    pieces = ranges(len(first), PIECES)
-    sums = np.zeros((len(pieces), first.shape[1]), np.float64)
-    in_parallel(
-        lambda k: _sums(first, bias1, centre, squared, *pieces[k], sums[k]), range(len(pieces))
-    )
-    mean: np.ndarray = sums.sum(axis=0) / len(first)
-    return mean
-
-
-def through_norm(
-    first: np.ndarray,
-    bias1: np.ndarray,
-    factor: np.ndarray,
-    slope: np.ndarray,
-    offset: np.ndarray,
-    gradient: np.ndarray,
-) -> np.ndarray:
-    """Turn the gradient of batch norm's output into that of ``first``, in place.
-
-    The gradient is ``factor · gradient + slope · activation + offset`` where the ReLU is positive,
-    and zero elsewhere; the three are (1, views · hidden). Returns the gradient of the bias.
-    """
-    pieces = ranges(len(first), PIECES)
-    sums = np.zeros((len(pieces), 1, bias1.shape[1]), np.float32)
-    in_parallel(
-        lambda k: _through_norm(first, bias1, factor, slope, offset, *pieces[k], gradient, sums[k]),
-        range(len(pieces)),
-    )
-    return sums.sum(axis=0)[0]
 
 
 class _LearnInputs(NamedTuple):
@@ -368,38 +327,6 @@ def _go_back(given, node, view, active, slopes, out, piece, sums):  # type: igno
             gradient = where_positive(value, gradient)
             store(load(16, bias1_sums, 0, place) + gradient, bias1_sums, 0, place)
         store(gradient, out, node, place)
-
-
-@kernel
-def _sums(first, bias1, centre, squared, start, stop, sums):  # type: ignore[no-untyped-def]
-    part = np.empty((1, 16), np.float32)
-    for place in range(0, first.shape[1], 16):
-        bias, middle = load(16, bias1, 0, place), load(16, centre, 0, place)
-        # Short sums in float32, and their sum in float64.
-        for block in range(start, stop, 128):
-            added = splat(16, np.float32(0))
-            for node in range(block, min(block + 128, stop)):
-                value = load(16, first, node, place) + bias
-                value = where_positive(value, value) - middle
-                added = added + (value * value if squared else value)
-            store(added, part, 0, 0)
-            for lane in range(16):
-                sums[place + lane] += part[0, lane]
-
-
-@kernel
-def _through_norm(first, bias1, factor, slope, offset, start, stop, gradient, sums):  # type: ignore[no-untyped-def]
-    for node in range(start, stop):
-        for place in range(0, first.shape[1], 16):
-            value = load(16, first, node, place) + load(16, bias1, 0, place)
-            passed = (
-                load(16, gradient, node, place) * load(16, factor, 0, place)
-                + value * load(16, slope, 0, place)
-                + load(16, offset, 0, place)
-            )
-            passed = where_positive(value, passed)
-            store(passed, gradient, node, place)
-            store(load(16, sums, 0, place) + passed, sums, 0, place)
 
 
 def pad_bias2(bias2: np.ndarray) -> np.ndarray:
