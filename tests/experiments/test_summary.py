@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dropnode.errors import ConfigError
 from dropnode.experiments import measures, writers
 from dropnode.experiments.measures import Measure
 from dropnode.experiments.results import (
@@ -520,9 +521,11 @@ def test_markdown_has_ours_beside_the_papers(whole: Results) -> None:
         ["GCN", "84.00 (1) / 84.5 ± 0.3", "– (0)"],
         ["grand-gat", "– (0), 3 failed", "–"],
     ]
-    assert claims[2] == ["no convolution", "cora", "+1.50", "–", "3, 1", "too few seeds"]
+    assert claims[2] == [
+        *("no convolution", "cora", "+1.50", "–", "–", "–", "3, 1", "too few seeds"),
+    ]
     assert [line[1] for line in claims[2:]] == ["cora", "pubmed", "cora"]
-    assert comparisons[3] == ["grand – grand-gat", "cora", "–", "– to –", "–", "–"]
+    assert comparisons[3] == ["grand – grand-gat", "cora", "–", "–", "–", "–"]
 
 
 def test_markdown_has_what_was_tested(data: Data, stored: Stored) -> None:
@@ -531,10 +534,30 @@ def test_markdown_has_what_was_tested(data: Data, stored: Stored) -> None:
     spec = parse_spec("mine", CLAIM.replace("rows:", "reference: grand\nrows:"))
     _, claims, comparisons = tables(as_markdown(summed_up(spec, data, stored)))
     # Two means 10 apart with standard errors 1/√3: t is 10·√1.5 with 4 degrees, p 0.00026.
-    assert claims[2] == ["better", "cora", "+10.00", "0.00026", "3, 3", "confirmed"]
     half = 2.776445 * (2 / 3) ** 0.5
     interval = f"{10 - half:+.2f} to {10 + half:+.2f}"
+    assert claims[2] == ["better", "cora", "+10.00", interval, "–", "0.00026", "3, 3", "confirmed"]
     assert comparisons[2] == ["grand – grand-gcn", "cora", "+10.00", interval, "0.00026", "–"]
+
+
+def test_a_claim_can_be_about_two_datasets_and_state_a_difference(
+    data: Data, stored: Stored
+) -> None:
+    stored.add("grand", [0.85, 0.86, 0.87], "cora")
+    stored.add("grand", [0.78, 0.79, 0.80], "pubmed")
+    text = TEXT.partition("claims:")[0] + (
+        "claims:\n  - {claim: pubmed is harder, better: grand, than: grand, datasets: [cora], "
+        "against: pubmed, paper: 7}\n"
+    )
+    results = summed_up(parse_spec("mine", text), data, stored)
+    (claim,) = results.claims
+    assert claim.difference == pytest.approx(7)
+    assert (claim.dataset, claim.against, claim.paper) == ("cora", "pubmed", 7.0)
+    assert Results.from_json(results.as_json()) == results
+    line = tables(as_markdown(results))[1][2]
+    assert line[:3] + line[4:5] == ["pubmed is harder", "cora, pubmed", "+7.00", "+7"]
+    with pytest.raises(ConfigError, match="datasets of claim 'pubmed is harder'"):
+        parse_spec("mine", text.replace("against: pubmed", "against: citeseer"))
 
 
 def test_markdown_of_a_search_marks_what_was_chosen(stored: Stored) -> None:

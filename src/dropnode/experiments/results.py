@@ -135,7 +135,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim of the paper, tested on one dataset; by test accuracy if no measure is named."""
+    """A claim of the paper, tested on one dataset; by test accuracy if no measure is named.
+
+    ``low`` and ``high`` are the 95 % Welch interval of the difference, ``against`` is the dataset
+    of the other row if it is another one, and ``paper`` the difference that the paper states.
+    """
 
     claim: str
     dataset: str
@@ -148,6 +152,10 @@ class ClaimResult:
     p_holm: float | None
     verdict: Verdict
     measure: str = ""
+    low: float | None = None
+    high: float | None = None
+    against: str = ""
+    paper: float | None = None
 
 
 @dataclass(frozen=True)

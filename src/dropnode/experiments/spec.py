@@ -53,6 +53,8 @@ class Claim:
     than : the name of the other row
     measure : what they are compared by
     datasets : where it is tested; everywhere by default
+    against : the dataset of the other row, if it is another one
+    paper : the difference that the paper states, in the unit of the tables
     """
 
     claim: str
@@ -60,6 +62,8 @@ class Claim:
     than: str
     measure: str = "test_accuracy"
     datasets: tuple[str, ...] = ()
+    against: str | None = None
+    paper: float | None = None
 
 
 @dataclass(frozen=True)

@@ -285,8 +285,10 @@ def _claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ...]) -
             "measures"
         )
     named = tuple(map(_reference, claim.datasets))
-    check_keys(dict.fromkeys(named), (), datasets, f"datasets of claim {claim.claim!r}")
-    return replace(claim, datasets=named)
+    against = None if claim.against is None else _reference(claim.against)
+    compared = named if against is None else (*named, against)
+    check_keys(dict.fromkeys(compared), (), datasets, f"datasets of claim {claim.claim!r}")
+    return replace(claim, datasets=named, against=against)
 
 
 def _plot(

@@ -200,10 +200,14 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
         (claim, dataset)
         for claim in spec.claims
         for dataset in claim.datasets or spec.datasets
-        if {(claim.better, dataset), (claim.than, dataset)} <= scores[claim.measure].keys()
+        if {(claim.better, dataset), (claim.than, claim.against or dataset)}
+        <= scores[claim.measure].keys()
     ]
     tests = [
-        compare(scores[one.measure][one.better, dataset], scores[one.measure][one.than, dataset])
+        compare(
+            scores[one.measure][one.better, dataset],
+            scores[one.measure][one.than, one.against or dataset],
+        )
         for one, dataset in claims
     ]
     corrected = holm([test.welch_p for test in tests])
@@ -220,6 +224,10 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
             p_holm=p,
             verdict=_verdict(test, p, measures.MEASURES[claim.measure].more_is_better),
             measure="" if claim.measure == "test_accuracy" else claim.measure,
+            low=test.low,
+            high=test.high,
+            against=claim.against or "",
+            paper=claim.paper,
         )
         for (claim, dataset), test, p in zip(claims, tests, corrected, strict=True)
     )

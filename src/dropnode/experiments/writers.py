@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dropnode.experiments import measures
-from dropnode.experiments.results import Results, RowResult
+from dropnode.experiments.results import ClaimResult, Results, RowResult
 from dropnode.experiments.statistics import Summary
 from dropnode.files import atomic_write, write_json
 
@@ -96,15 +96,27 @@ def as_markdown(results: Results) -> str:
         lines = [
             [
                 claim.claim,
-                claim.dataset,
+                claim_datasets(claim),
                 number(claim.difference, "+.2f"),
+                interval(claim.low, claim.high),
+                number(claim.paper, "+g"),
                 number(claim.p_holm, ".2g"),
                 f"{claim.n_better}, {claim.n_than}",
                 claim.verdict,
             ]
             for claim in results.claims
         ]
-        parts.append(_markdown(["claim", "dataset", "difference", "p", "seeds", "verdict"], lines))
+        heads = [
+            "claim",
+            "dataset",
+            "difference",
+            "95 % interval",
+            "paper",
+            "p",
+            "seeds",
+            "verdict",
+        ]
+        parts.append(_markdown(heads, lines))
     if results.comparisons:
         parts.append("## Against the reference")
         lines = [
@@ -112,7 +124,7 @@ def as_markdown(results: Results) -> str:
                 f"{one.first} – {one.second}",
                 one.dataset,
                 number(one.test.difference, "+.2f"),
-                f"{number(one.test.low, '+.2f')} to {number(one.test.high, '+.2f')}",
+                interval(one.test.low, one.test.high),
                 number(one.welch_holm, ".2g"),
                 number(one.wilcoxon_holm, ".2g"),
             ]
@@ -195,6 +207,16 @@ def mean_and_std(mean: float | None, deviation: float | None, decimals: int = 2)
     if mean is None:
         return NOTHING
     return f"{mean:.{decimals}f}" + ("" if deviation is None else f" ± {deviation:.{decimals}f}")
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return a confidence interval as text, or a dash."""
+    return NOTHING if low is None or high is None else f"{low:+.2f} to {high:+.2f}"
+
+
+def claim_datasets(claim: ClaimResult) -> str:
+    """Return where a claim was tested; with two datasets, that of the better row first."""
+    return f"{claim.dataset}, {claim.against}" if claim.against else claim.dataset
 
 
 def number(value: float | None, form: str) -> str:

@@ -148,11 +148,13 @@ def test_claims_have_verdicts_and_corrected_chances(page: Page, results: dict[st
     assert [line[1] for line in told] == [claim["verdict"] for claim in claims]
     for line, claim in zip(told, claims, strict=True):
         if claim["p_holm"] is None:
-            assert line[2:5] == ["–"] * 3
+            assert line[2:7] == ["–"] * 5
         else:
-            assert number(line[4]) == pytest.approx(claim["p_holm"], rel=0.05, abs=5e-4)
-            assert number(line[3]) == pytest.approx(claim["p"], rel=0.05, abs=5e-4)
-        assert line[5] == f"{claim['n_better']}, {claim['n_than']}"
+            low, high = map(number, line[3].split(" to "))
+            assert (low, high) == pytest.approx((claim["low"], claim["high"]), abs=0.0051)
+            assert number(line[6]) == pytest.approx(claim["p_holm"], rel=0.05, abs=5e-4)
+            assert number(line[5]) == pytest.approx(claim["p"], rel=0.05, abs=5e-4)
+        assert line[7] == f"{claim['n_better']}, {claim['n_than']}"
     heads = [line[0] for line in page.tables["Claims and verdicts"] if len(line) == 1]
     assert heads[0] == "consistency regularisation helps GRAND better than without CR"
 

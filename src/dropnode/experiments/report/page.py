@@ -28,6 +28,8 @@ from dropnode.experiments.report.series import Line, draw_plot, plots_of, summar
 from dropnode.experiments.results import ClaimResult, Comparison, DatasetFacts, Results, Stage
 from dropnode.experiments.spec import Plot
 from dropnode.experiments.writers import (
+    claim_datasets,
+    interval,
     mean_and_std,
     measure_title,
     measured,
@@ -98,6 +100,7 @@ def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> 
         measures=results.measure_names(),
         choosing=any(row.chosen for row in results.rows),
         far=FAR,
+        interval=interval,
     )
 
 
@@ -381,4 +384,5 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "seeds": _seeds,
     "measured": measured,
     "measure_title": measure_title,
+    "claim_datasets": claim_datasets,
 }

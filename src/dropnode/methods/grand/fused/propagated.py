@@ -13,6 +13,7 @@ from torch import nn
 
 from dropnode.methods.grand.fused.common import Gradients, Memory, kept_nodes, words_of
 from dropnode.methods.grand.fused.hidden_norm import update_running
+from dropnode.methods.grand.fused.kernels import octets
 from dropnode.methods.grand.fused.kernels.large_graphs import feature_panels, large_view
 from dropnode.methods.grand.fused.kernels.small_graphs import (
     dense_panels,
@@ -21,7 +22,6 @@ from dropnode.methods.grand.fused.kernels.small_graphs import (
 )
 from dropnode.methods.grand.fused.kernels.views import BLOCK, Columns, Drop, blocks
 from dropnode.methods.grand.heads import FixedNorm, Head
-from dropnode.ops.kernels import octets
 from dropnode.ops.kernels.memory import padded
 from dropnode.ops.kernels.threads import PIECES, in_parallel, in_parallel_whole, ranges
 from dropnode.ops.perturb import Augmentation

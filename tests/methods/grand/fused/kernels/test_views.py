@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from dropnode.methods.grand.fused.kernels import large_graphs, small_graphs, views
+from dropnode.methods.grand.fused.kernels import large_graphs, octets, small_graphs, views
 from dropnode.methods.grand.fused.kernels.views import Columns, Drop
-from dropnode.ops.kernels import octets
 from packing import assert_rounded, csr, no_words, packed, random_csr
 
 # Around one and two blocks of 64, and nowhere near.
