@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import typer
+from claims import claims
 from sphinx.application import Sphinx
 
 from dropnode import analysis as package
@@ -352,6 +353,7 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         analysis,
+        claims,
         commands,
         configurations,
         datasets,

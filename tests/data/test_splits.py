@@ -77,6 +77,27 @@ def test_a_label_rate_gives_its_share_of_nodes_and_every_class(seed: int, rate: 
     assert np.array_equal(split.train, label_rate_split(labels, rate, seed).train)
 
 
+@given(seeds, st.floats(0.001, 0.03))
+def test_equal_classes_differ_by_one_training_node_at_most(seed: int, rate: float) -> None:
+    labels = np.repeat([-1, 0, 1, 2], [60, 40, 700, 2200])
+    split = label_rate_split(labels, rate, seed, classes="equal")
+    counts = np.bincount(labels[split.train])
+    assert counts.sum() == max(3, round(rate * 3000))
+    assert np.ptp(counts) <= 1
+    assert (len(split.val), len(split.test)) == (500, 1000)
+    together = np.concatenate(parts(split))
+    assert len(np.unique(together)) == len(together)
+    assert split.name == f"label rate {rate:g}, equal classes, seed {seed}"
+
+
+def test_equal_classes_that_a_class_is_too_small_for_are_an_error() -> None:
+    labels = np.repeat([0, 1, 2], [40, 700, 2200])
+    with pytest.raises(GraphError, match="147 training nodes in equal classes need 49 of each"):
+        label_rate_split(labels, 0.05, classes="equal")
+    with pytest.raises(GraphError, match="classes 'even'; expected one of proportional, equal"):
+        label_rate_split(labels, 0.05, classes="even")
+
+
 def test_a_label_rate_that_leaves_too_few_nodes_says_how_many_there_are() -> None:
     labels = np.repeat([0, 1, -1], [700, 800, 100])
     with pytest.raises(GraphError, match=r"needs 32 training, 500 .* 1,000 .* only 1,500 nodes"):

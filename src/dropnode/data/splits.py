@@ -8,6 +8,9 @@ from dropnode.errors import GraphError
 from dropnode.graph import Split
 from dropnode.graph.checks import UNKNOWN
 
+SHARES = ("proportional", "equal")
+"""How :func:`label_rate_split` divides the training nodes among the classes."""
+
 
 def public_split(num_train: int, test: np.ndarray, num_val: int = 500) -> Split:
     """Return the Planetoid split: the first nodes train, the next validate, ``test`` is given."""
@@ -59,12 +62,19 @@ def per_class_split(
 
 
 def label_rate_split(
-    labels: np.ndarray, rate: float, seed: int = 0, num_val: int = 500, num_test: int = 1000
+    labels: np.ndarray,
+    rate: float,
+    seed: int = 0,
+    num_val: int = 500,
+    num_test: int = 1000,
+    classes: str = "proportional",
 ) -> Split:
     """Draw a fraction of all nodes for training, and validation and test sets of public sizes.
 
-    The paper says only that its splits are random. Here one node per class is drawn first, so that
-    every class can be learnt, and the others uniformly, so that classes keep their proportions.
+    The paper says only that its splits are random. By default one node per class is drawn first, so
+    that every class can be learnt, and the others uniformly, so that classes keep their
+    proportions. With equal classes, as in the public splits, each has the same number of training
+    nodes; one more, if needed, goes to random classes.
 
     Parameters
     ----------
@@ -76,12 +86,20 @@ def label_rate_split(
         The same seed draws the same split.
     num_val, num_test : int
         Nodes for validation and for testing.
+    classes : str
+        ``"proportional"`` or ``"equal"``: the share of each class in the training nodes.
     """
     if not 0 < rate < 1:
         raise GraphError(f"label rate {rate}; expected a fraction between 0 and 1, such as 0.01")
     rng = np.random.default_rng(seed)
-    first = np.array([rng.choice(members) for _, members in _classes(labels)])
-    num_train = max(len(first), round(rate * len(labels)))
+    members = [nodes for _, nodes in _classes(labels)]
+    num_train = max(len(members), round(rate * len(labels)))
+    if classes == "equal":
+        first = _equal_classes(members, num_train, rng)
+    elif classes == "proportional":
+        first = np.array([rng.choice(nodes) for nodes in members])
+    else:
+        raise GraphError(f"classes {classes!r}; expected one of {', '.join(SHARES)}")
     others = rng.permutation(np.setdiff1d(np.flatnonzero(labels != UNKNOWN), first))
     drawn = np.concatenate([first, others])
     bounds = np.cumsum([num_train, num_val, num_test])
@@ -91,7 +109,25 @@ def label_rate_split(
             f"{num_test:,} test nodes, but only {len(drawn):,} nodes have a label"
         )
     train, val, test, _ = (np.sort(part) for part in np.split(drawn, bounds))
-    return Split(train, val, test, f"label rate {rate:g}, seed {seed}")
+    told = "" if classes == "proportional" else f", {classes} classes"
+    return Split(train, val, test, f"label rate {rate:g}{told}, seed {seed}")
+
+
+def _equal_classes(
+    members: list[np.ndarray], num_train: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw training nodes, as many from every class up to one."""
+    each, left = divmod(num_train, len(members))
+    wanted = np.full(len(members), each)
+    wanted[rng.permutation(len(members))[:left]] += 1
+    for number, (nodes, count) in enumerate(zip(members, wanted, strict=True)):
+        if len(nodes) < count:
+            raise GraphError(
+                f"{num_train:,} training nodes in equal classes need {count} of each, but class "
+                f"{number} has {len(nodes)}; ask for a smaller rate or for proportional classes"
+            )
+    drawn = [rng.permutation(nodes)[:count] for nodes, count in zip(members, wanted, strict=True)]
+    return np.concatenate(drawn)
 
 
 def every_label_split(labels: np.ndarray) -> Split:

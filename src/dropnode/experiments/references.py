@@ -23,6 +23,7 @@ from dropnode.analysis.attacks.random_edges import DEFINITIONS, add_random_edges
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
 from dropnode.data.catalogue import PerClass, find
 from dropnode.data.graph_file import is_path
+from dropnode.data.splits import SHARES
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
@@ -62,9 +63,12 @@ class LabelRate(Config):
     Attributes
     ----------
     rate : training nodes as a fraction of all nodes
+    classes : ``"proportional"``: classes have their share of the graph; ``"equal"``: all have the
+        same number of training nodes
     """
 
     rate: float = share()
+    classes: str = choice(*SHARES, default="proportional")
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,9 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
         "prbcd": Transform(Prbcd, graph=prbcd),
         "label-rate": Transform(
             LabelRate,
-            split=lambda graph, options, seed: label_rate_split(graph.labels, options.rate, seed),
+            split=lambda graph, options, seed: label_rate_split(
+                graph.labels, options.rate, seed, classes=options.classes
+            ),
         ),
         "one-class": Transform(
             OneClass, graph=lambda graph, options, watch: one_class(graph, options.code)

@@ -252,7 +252,7 @@ def _plain(value: Any) -> Any:
             part = getattr(value, one.name)
             if one.metadata.get("flat"):
                 values |= _plain(part)
-            elif part or _required(one):
+            elif part or part == 0.0 or _required(one):
                 values[key_of(one)] = one.metadata.get("empty", []) if part == () else _plain(part)
         return values
     if isinstance(value, Mapping):

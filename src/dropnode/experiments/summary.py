@@ -22,7 +22,7 @@ from dropnode.experiments.results import (
     Verdict,
 )
 from dropnode.experiments.runner import Cell
-from dropnode.experiments.spec import Spec
+from dropnode.experiments.spec import Claim, Spec
 from dropnode.experiments.statistics import Difference, Summary, compare, holm, summarise
 from dropnode.experiments.store import Record
 from dropnode.experiments.trials import Data, now
@@ -227,10 +227,21 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
             low=test.low,
             high=test.high,
             against=claim.against or "",
-            paper=claim.paper,
+            paper=_stated(spec, claim, dataset),
         )
         for (claim, dataset), test, p in zip(claims, tests, corrected, strict=True)
     )
+
+
+def _stated(spec: Spec, claim: Claim, dataset: str) -> float | None:
+    """Return the difference that the paper states, or that between its two accuracies."""
+    if claim.paper is not None or claim.measure != "test_accuracy":
+        return claim.paper
+    figures = {row.name: row.paper for row in spec.rows}
+    better = figures[claim.better].get(dataset)
+    than = figures[claim.than].get(claim.against or dataset)
+    # The paper's figures have one digit; the sum of floats would show more.
+    return None if better is None or than is None else round(better[0] - than[0], 2)
 
 
 def _compare(scores: Scores, pairs: Sequence[tuple[str, str, str]]) -> list[Difference]:

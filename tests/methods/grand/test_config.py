@@ -84,7 +84,8 @@ def test_every_preset_in_the_file_loads_and_is_listed() -> None:
         .read_text(encoding="utf-8")
     )
     table = yaml.safe_load(text)
-    assert set(table) == {"datasets", "fidelities", "adjustments", "variants", "default"}
+    parts = {"datasets", "fidelities", "adjustments", "variants", "default", "searched"}
+    assert set(table) == parts
     for part in ("adjustments", "variants"):
         assert set(table[part]) <= set(table["fidelities"])
         for adjusted in table[part].values():
@@ -95,6 +96,10 @@ def test_every_preset_in_the_file_loads_and_is_listed() -> None:
             assert isinstance(preset(name, dataset)[1], GrandConfig)
     known = {field.name for field in dataclasses.fields(GrandConfig)}
     assert set(table["default"]) <= known
+    for dataset, chosen in table["searched"].items():
+        name, config = preset("tuned", dataset)
+        assert (name, config) == ("tuned", preset("default", dataset)[1].replace(**chosen))
+        assert preset(None, dataset)[0] == "default"
 
 
 @pytest.mark.parametrize("part", ["datasets", "fidelities", "default"])

@@ -119,12 +119,12 @@ def _methods(
     return table
 
 
-def _grouped(claims: Sequence[ClaimResult]) -> dict[str, list[ClaimResult]]:
-    """Return the results of each claim on every dataset."""
-    groups: dict[str, list[ClaimResult]] = {}
-    for claim in claims:
-        groups.setdefault(claim.claim, []).append(claim)
-    return groups
+def _grouped(claims: Sequence[ClaimResult]) -> list[list[ClaimResult]]:
+    """Return the results of each claim about two rows, on every dataset."""
+    groups: dict[tuple[str, ...], list[ClaimResult]] = {}
+    for one in claims:
+        groups.setdefault((one.claim, one.better, one.than, one.measure), []).append(one)
+    return list(groups.values())
 
 
 def _illustrate(section: Section, gallery: Gallery) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dropnode.errors import ConfigError
 from dropnode.methods.base import NodeClassifier
-from dropnode.methods.grand.config import DEFAULT
+from dropnode.methods.grand.config import DEFAULT, TUNED
 from dropnode.settings import Config, read_yaml
 
 BASELINES: Mapping[str, str] = MappingProxyType(
@@ -56,19 +56,28 @@ def baseline_preset(method: str, name: str | None, dataset: str | None) -> tuple
     """Return a preset's name and configuration for a dataset of the catalogue, or for None.
 
     Without a name: ``official``, the authors' choice, if they used the dataset; else ``default``.
+    ``tuned`` is ``default`` with the settings that validation chose for a dataset.
     """
     table = _table(method)
     if name is None:
         name = OFFICIAL if dataset in table[OFFICIAL] else DEFAULT
     if name not in table:
-        raise ConfigError(f"{method} has no preset {name!r}; expected {OFFICIAL} or {DEFAULT}")
-    if name == OFFICIAL and dataset not in table[OFFICIAL]:
+        expected = ", ".join(baseline_presets(method))
+        raise ConfigError(f"{method} has no preset {name!r}; expected one of {expected}")
+    if name != DEFAULT and dataset not in table[name]:
         raise ConfigError(
-            f"preset {name!r} of {method} exists for the datasets {', '.join(table[OFFICIAL])}, "
+            f"preset {name!r} of {method} exists for the datasets {', '.join(table[name])}, "
             f"not for {dataset or 'a graph outside the catalogue'}; use preset {DEFAULT!r}"
         )
-    values = table[DEFAULT] if name == DEFAULT else table[OFFICIAL][dataset]
+    values = table[DEFAULT] if name == DEFAULT else table[name][dataset]
+    if name == TUNED:
+        values = table[DEFAULT] | values
     return name, baseline(method).config_type.from_dict(values)
+
+
+def baseline_presets(method: str) -> list[str]:
+    """Return the names of a baseline's presets."""
+    return list(_table(method))
 
 
 @cache

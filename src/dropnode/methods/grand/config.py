@@ -26,6 +26,9 @@ from dropnode.settings import (
 DEFAULT = "default"
 """The preset for a graph that has none of its own."""
 
+TUNED = "tuned"
+"""The preset with what validation has chosen."""
+
 
 @dataclass(frozen=True)
 class GrandConfig(Config):
@@ -128,9 +131,13 @@ def preset(
         return name, GrandConfig.from_dict(table[DEFAULT])
     if name not in table["fidelities"]:
         raise ConfigError(f"unknown preset {name!r}; expected one of {', '.join(preset_names())}")
+    searched = table["searched"] if name == TUNED else {}
+    if dataset in searched:
+        return name, GrandConfig.from_dict(table[DEFAULT] | searched[dataset])
     if dataset not in table["datasets"]:
+        known = ", ".join([*table["datasets"], *searched])
         raise ConfigError(
-            f"preset {name!r} exists for the datasets {', '.join(table['datasets'])}, not for "
+            f"preset {name!r} exists for the datasets {known}, not for "
             f"{dataset or 'a graph outside the catalogue'}; use preset {DEFAULT!r}"
         )
     values = table["datasets"][dataset] | table["fidelities"][name]

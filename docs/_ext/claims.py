@@ -1,0 +1,82 @@
+"""The table of the paper's claims, made from the stored results when the site is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dropnode.experiments.measures import MEASURES
+from dropnode.experiments.results import ClaimResult, Results, Verdict, read_results
+from dropnode.experiments.spec_file import load_spec
+from dropnode.experiments.writers import claim_datasets, interval
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+SECTIONS = {
+    "table1": "Table 1: all methods",
+    "table1-grand": "Table 1: variants and ablations",
+    "generalization": "Generalization analysis",
+    "robustness-random": "Robustness: random attack",
+    "robustness-metattack": "Robustness: Metattack",
+    "oversmoothing": "Over-smoothing, and GRAND with GCN and GAT",
+    "efficiency": "Appendix: efficiency",
+    "sensitivity": "Appendix: parameter sensitivity",
+    "dropnode-vs-dropout": "Appendix: DropNode and dropout",
+    "label-rates": "Appendix: label rates",
+}
+"""The experiments with claims of the paper, in the paper's order."""
+
+
+def claims() -> Iterator[str]:
+    """Every claim of the paper's experiments, with what came out."""
+    for name, title in SECTIONS.items():
+        yield f"## {title}\n\n`dropnode reproduce {name}`\n"
+        stored = RESULTS / name / "results.json"
+        if not stored.exists():
+            yield "Not run yet. The claims that it will test:\n"
+            yield "\n".join(f"- {text}" for text in dict.fromkeys(_texts(name))) + "\n"
+            continue
+        yield "| claim | where | paper | ours (95 % interval) | n | verdict |"
+        yield "|---|---|---|---|---|---|"
+        yield from _lines(name, read_results(stored))
+        yield ""
+
+
+def _texts(name: str) -> Iterator[str]:
+    return (claim.claim for claim in load_spec(name).claims)
+
+
+def _lines(name: str, results: Results) -> Iterator[str]:
+    """One line per claim and dataset; a claim about many rows shows the one that is closest."""
+    labels = {row.method: row.label for row in results.rows}
+    # table1 includes table1-grand, whose claims have a section of their own.
+    elsewhere = set(_texts("table1-grand")) if name == "table1" else set()
+    groups: dict[tuple[str, str], list[ClaimResult]] = {}
+    for claim in results.claims:
+        if claim.claim not in elsewhere:
+            groups.setdefault((claim.claim, claim_datasets(claim)), []).append(claim)
+    for (text, where), group in groups.items():
+        closest = min(group, key=_margin)
+        verdict = str(closest.verdict)
+        against = ""
+        if len(group) > 1:
+            confirmed = sum(one.verdict == Verdict.CONFIRMED for one in group)
+            verdict = f"{confirmed} of {len(group)} confirmed"
+            against = f"; closest: {labels[closest.than]}, {closest.verdict}"
+        paper = "–" if closest.paper is None else f"{closest.paper:+g}"
+        ours = "–" if closest.difference is None else f"{closest.difference:+.2f}"
+        unit = f"{MEASURES[closest.measure].title}: " if closest.measure else ""
+        cells = [
+            f"{text}{against}",
+            f"`{where}`",
+            paper,
+            f"{unit}{ours} ({interval(closest.low, closest.high)})",
+            f"{closest.n_better}, {closest.n_than}",
+            verdict,
+        ]
+        yield f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |"
+
+
+def _margin(claim: ClaimResult) -> float:
+    """Return by how much a claim holds; undefined differences come first."""
+    return float("-inf") if claim.difference is None else claim.difference
