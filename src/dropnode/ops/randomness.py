@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from dropnode.errors import ConfigError
-from dropnode.ops.kernels.bits import keep_words
+from dropnode.ops.bits import keep_words
 
 _MASK = 2**64 - 1
 
