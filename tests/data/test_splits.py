@@ -98,6 +98,19 @@ def test_equal_classes_that_a_class_is_too_small_for_are_an_error() -> None:
         label_rate_split(labels, 0.05, classes="even")
 
 
+def test_a_label_rate_gives_every_node_its_turn_in_every_part() -> None:
+    labels = np.repeat([0, 1], 10)
+    drawn = np.zeros((3, 20))
+    for seed in range(400):
+        split = label_rate_split(labels, 0.2, seed, num_val=5, num_test=5)
+        for part, counts in zip(parts(split), drawn, strict=True):
+            counts[part] += 1
+    # One of ten is the first of its class, and two of the other eighteen train too: in all 80 of
+    # 400. Five of twenty validate, and five test: 100 of 400. The deviations are 8 and 8.7.
+    assert np.abs(drawn[0] - 80).max() < 40
+    assert np.abs(drawn[1:] - 100).max() < 44
+
+
 def test_a_label_rate_that_leaves_too_few_nodes_says_how_many_there_are() -> None:
     labels = np.repeat([0, 1, -1], [700, 800, 100])
     with pytest.raises(GraphError, match=r"needs 32 training, 500 .* 1,000 .* only 1,500 nodes"):

@@ -135,6 +135,27 @@ def test_rows_with_many_copies_stay_joined_to_others() -> None:
     assert np.isfinite(links([[0.0]], [[0.0]] * 3, k=2).data).all()
 
 
+def test_no_row_reaches_less_than_a_tenth_of_the_usual() -> None:
+    """Two rows almost alike would otherwise be cut off from the others, and from each other."""
+    features = [[0.0], [0.001], [10.0], [20.0], [30.0]]
+    usual = 9.999  # The median of 0.001, 0.001, 9.999, 10 and 10.
+    graph = nearest_neighbour_graph(features, k=1).toarray()
+    assert graph[0, 1] == pytest.approx(math.exp(-((0.001 / (0.1 * usual)) ** 2)), rel=1e-5)
+    assert graph[1, 2] == pytest.approx(math.exp(-(9.999**2) / (0.1 * usual * 9.999)), rel=1e-5)
+    assert graph[3, 2] == pytest.approx(math.exp(-(10.0**2) / (10.0 * usual)), rel=1e-5)
+    new = links([[0.0004], [1.0]], features, k=1).toarray()
+    assert new[0, 0] == pytest.approx(math.exp(-((0.0004 / (0.1 * usual)) ** 2)), rel=1e-5)
+    assert new[1, 1] == pytest.approx(math.exp(-(0.999**2) / (0.1 * usual) ** 2), rel=1e-5)
+
+
+def test_among_copies_alone_the_usual_reach_is_one() -> None:
+    new = links([[0.05], [3.0]], [[0.0]] * 4, k=2)
+    own = [0.1, 3.0]
+    for row, length in enumerate((0.05, 3.0)):
+        expected = math.exp(-(length**2) / (own[row] * 0.1))
+        assert new[[row]].data.tolist() == pytest.approx([expected] * 2, rel=1e-5)
+
+
 def test_a_copy_of_a_row_is_its_neighbour_and_the_row_itself_is_not() -> None:
     graph = nearest_neighbour_graph([[1.0], [1.0], [9.0], [9.0]], k=1)
     joined = graph.toarray() > 0

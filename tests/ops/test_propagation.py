@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -137,6 +140,25 @@ def test_propagation_leaves_its_input_alone() -> None:
     for order in (0, 1, 3):
         assert mixed_order(operator, x, order) is not x
     assert torch.equal(x, before)
+
+
+def test_threads_leave_the_filters_of_warnings_alone() -> None:
+    """They belong to the process: two threads that change them restore each other's."""
+    before = list(warnings.filters)
+    eye = sp.csr_array(np.eye(3))
+
+    def work(_: int) -> None:
+        for _ in range(200):
+            SparseMatrix.from_scipy(eye)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as executor:
+            list(executor.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert list(warnings.filters) == before
 
 
 def test_messages_flow_from_column_to_row() -> None:

@@ -432,6 +432,38 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_step(
     )
 
 
+class Torn(dict[str, torch.Tensor]):
+    """A state whose copying is interrupted half-way."""
+
+    def items(self) -> Any:
+        yield from list(super().items())[: len(self) // 2]
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("copy", [2, 3, 4, 5])
+def test_an_interruption_while_weights_are_copied_leaves_the_best_before(
+    community: Graph, configure: Configure, copy: int
+) -> None:
+    """The half that was copied already must not be in memory that the best weights are in."""
+    kept: list[State] = []
+
+    class Interrupted(Grand):
+        def state(self) -> State:
+            state = super().state()
+            kept.append({name: tensor.clone() for name, tensor in state.items()})
+            return Torn(state) if len(kept) == copy else state
+
+    method = Interrupted(configure(max_epochs=30, learning_rate=0.01))
+    with no_interruption():
+        outcome = train(method, community)
+    assert outcome.interrupted
+    assert len(kept) == copy
+    before, torn = kept[-2:]
+    for name, tensor in Grand.state(method).items():
+        assert torch.equal(tensor, before[name]), name
+        assert not torch.equal(tensor, torn[name]), "otherwise the interruption would not show"
+
+
 def test_an_interruption_before_the_first_epoch_is_passed_on(
     community: Graph, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from dropnode.errors import GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import Matrix
 from dropnode.methods.tensors import GraphTensors
+from dropnode.ops.kernels.threads import settle
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
@@ -78,6 +79,7 @@ class NodeClassifier(Method):
     def __init__(
         self, config: Any, *, class_weights: np.ndarray | None = None, device: str = "cpu"
     ) -> None:
+        settle()
         self.config = config
         self.device = torch.device(device)
         self.class_weights = (
@@ -135,6 +137,7 @@ class NodeClassifier(Method):
 
     def held(self, features: Matrix) -> Features:
         """Return raw features scaled, as tensors, sparse if the method wants them so."""
+        settle()
         if features.shape[1] != self.sizes.features:
             raise GraphError(
                 f"the graph has {features.shape[1]:,} features per node, but the model was trained "
@@ -154,6 +157,7 @@ class NodeClassifier(Method):
 
         The cost of some ``rows`` is that of the neighbourhood within :attr:`hops` of them.
         """
+        settle()
         tensors = self.tensors if graph is None else self.tensors_of(graph)
         if rows is None:
             return self.infer(tensors)

@@ -277,7 +277,12 @@ def _torch_csr(matrix: sp.csr_array, device: torch.device | str) -> torch.Tensor
 def _tensor_csr(
     starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]
 ) -> torch.Tensor:
-    with warnings.catch_warnings():
-        # Torch warns that its CSR tensors are a beta feature; only products are used here.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        return torch.sparse_csr_tensor(starts, columns, values, size=shape, check_invariants=False)
+    return torch.sparse_csr_tensor(starts, columns, values, size=shape, check_invariants=False)
+
+
+with warnings.catch_warnings():
+    # Torch warns once per process that its CSR tensors are a beta feature; only products are used
+    # here. The filters of warnings belong to the process, and threads that change them would
+    # restore each other's, so the warning is provoked and ignored now, while only one can import.
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+    _tensor_csr(torch.tensor([0, 0]), torch.tensor([]).long(), torch.tensor([]), (1, 1))

@@ -7,6 +7,7 @@ implementations of a method can draw the same masks, and the order of work does 
 
 from __future__ import annotations
 
+import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from dropnode.errors import ConfigError
-from dropnode.ops.kernels.bits import keep_words
+from dropnode.ops.bits import keep_words
 
 _MASK = 2**64 - 1
 
@@ -86,6 +87,16 @@ class Stream:
 
 _torch_generator = threading.RLock()
 """Held by the thread that draws from torch's global generator."""
+
+
+def _after_fork() -> None:
+    # The thread that holds the lock may not exist in a forked process, and would never release it.
+    global _torch_generator
+    _torch_generator = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 
 from dropnode.errors import CheckpointError, TrainingError
 from dropnode.graph import Graph, Split
-from dropnode.ops.kernels.threads import at_most
+from dropnode.ops.kernels.threads import at_most, settle
 from dropnode.ops.randomness import Stream
 from dropnode.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from dropnode.training.method import Callback, Method, Outcome, Phase, State
@@ -94,6 +94,7 @@ class _Run:
         checkpoint: Path | None = None,
         checkpoint_every: float = 0.0,
     ) -> None:
+        settle()
         split = split or graph.split
         graph.check_trainable(split)
         assert split is not None

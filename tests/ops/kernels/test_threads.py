@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from dropnode.data import load_dataset
 from dropnode.errors import TrainingError
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
+from dropnode.methods.table import make_method
+from dropnode.ops.kernels import threads as threads_module
 from dropnode.ops.kernels.threads import (
     Threads,
     at_most,
@@ -27,6 +30,7 @@ from dropnode.ops.kernels.threads import (
     in_parallel_whole,
     kernel_threads,
     ranges,
+    settle,
 )
 from dropnode.training import train
 
@@ -169,22 +173,95 @@ def test_a_piece_may_be_cut_into_pieces_itself() -> None:
     assert sorted(done) == [(piece, inner) for piece in range(4) for inner in range(3)]
 
 
-def _in_parallel_in_a_child() -> None:
+FORKED = """
+import faulthandler, os, sys, warnings
+import torch
+from dropnode.data import load_dataset
+from dropnode.methods.table import make_method
+from dropnode.ops.kernels.threads import in_parallel
+from dropnode.ops.randomness import Stream
+from dropnode.training import train
+
+def fit():
+    choice = make_method("grand", "sbm", changes={"max_epochs": 2})
+    train(choice.method, graph)
     in_parallel(lambda piece: None, range(4))
+    square = torch.ones(600, 600)
+    return choice.method.logits(), (square @ square).sum()
+
+torch.set_num_threads(2)
+graph = load_dataset("sbm", nodes=300, features=8)
+expected = fit()
+# Another thread is in the middle of a step that draws from torch's generator.
+import threading
+held, over = threading.Event(), threading.Event()
+def hold():
+    with Stream(0).torch_global():
+        held.set()
+        over.wait()
+other = threading.Thread(target=hold)
+other.start()
+held.wait()
+warnings.simplefilter("ignore", DeprecationWarning)
+child = os.fork()
+if child == 0:
+    faulthandler.dump_traceback_later(60, exit=True)
+    with Stream(0).torch_global():
+        found = fit()
+    same = all(torch.allclose(one, two, rtol=1e-4, atol=1e-5) for one, two in zip(found, expected))
+    os._exit(0 if same and torch.get_num_threads() == 1 else 3)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+over.set()
+other.join()
+assert torch.get_num_threads() == 2, "the parent keeps its threads"
+sys.exit(code)
+"""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_a_process_forked_after_a_fit_can_fit() -> None:
+    """OpenMP would wait for ever for the threads that only the parent has."""
+    environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    in_parallel(lambda piece: time.sleep(0.01), range(4))
-    process = multiprocessing.get_context("fork").Process(target=_in_parallel_in_a_child)
-    process.start()
-    process.join(20)
-    hung = process.is_alive()
-    process.kill()
-    assert not hung
-    assert process.exitcode == 0
+def test_a_thread_never_takes_the_limit_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch stores a limit for the process for a moment, in which a thread may use it first."""
+    # Large enough for torch to share an operation among threads; only then it reads their number.
+    graph = load_dataset("sbm", nodes=2000, features=40)
+    inside, over = threading.Event(), threading.Event()
+    restored = threads_module._bystander()
+
+    class Slow:
+        def submit(self, *call: Any) -> Any:
+            inside.set()
+            assert over.wait(20)
+            return restored.submit(*call)
+
+    def limit() -> None:
+        with at_most(Threads(torch=1)):
+            pass
+
+    fitted, other = (make_method("mlp", "any", changes={"max_epochs": 1}).method for _ in range(2))
+    train(fitted, graph)
+    uses: list[Callable[[], object]] = [
+        lambda: train(other, graph),
+        fitted.logits,
+        settle,
+    ]
+    monkeypatch.setattr(threads_module, "_bystander", Slow)
+    with ThreadPoolExecutor(len(uses) + 1) as executor:
+        limited = executor.submit(limit)
+        assert inside.wait(20)
+        counts = [executor.submit(lambda use=use: (use(), torch.get_num_threads())) for use in uses]
+        wait(counts, timeout=0.3)
+        over.set()
+        assert [count.result(20)[1] for count in counts] == [2] * len(uses)
+        limited.result(20)
 
 
 @pytest.mark.usefixtures("two_threads")

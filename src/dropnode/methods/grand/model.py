@@ -228,10 +228,11 @@ class Grand(NodeClassifier):
         """Return logits of new nodes; with a perceptron, the cost depends only on their links."""
         if not isinstance(self.head, DenseHead) or self.head.graph_layers:
             return super().new_logits(features, links)
+        held = self.held(features)
         if self._new_rows is None or self._new_rows.tensors is not self.tensors:
             self._new_rows = NewRows(self.head, self.perturbation, self.tensors, self.config.order)
         self.head.eval()
-        return self._new_rows(self.held(features), links)
+        return self._new_rows(held, links)
 
 
 def _multiply_first(

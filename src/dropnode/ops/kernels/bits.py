@@ -1,4 +1,4 @@
-"""Random bits with any probability of a one, drawn 64 at a time."""
+"""Kernels on bits: drawing them with any probability of a one, transposing and reading them."""
 
 from __future__ import annotations
 
@@ -10,33 +10,9 @@ DIGITS = 53
 """The precision of a probability in binary digits: that of a double."""
 
 
-def keep_words(state: np.ndarray, rows: int, columns: int, probability: float) -> np.ndarray:
-    """Draw bits that are one with the given probability, packed into words.
-
-    Parameters
-    ----------
-    state : array of uint64 (4,)
-        The initial state of an SFC64 generator; its first outputs are discarded.
-    rows, columns : int
-        The shape of the bits. Each row starts with a new word; bits after its end are arbitrary.
-    probability : float
-        From 0 to 1, rounded to 53 binary digits.
-
-    Returns
-    -------
-    ndarray of uint64 (rows, ceil(columns / 64))
-        The lowest bit of a word comes first.
-    """
-    words = np.empty((rows, -(-columns // 64)), dtype=np.uint64)
-    if probability >= 1.0:
-        words.fill(np.uint64(2**64 - 1))
-    else:
-        _draw(state, np.uint64(round(probability * 2**DIGITS)), words.reshape(-1))
-    return words
-
-
 @kernel
-def _draw(state, threshold, words):  # type: ignore[no-untyped-def]
+def draw(state, threshold, words):  # type: ignore[no-untyped-def]
+    """Fill words with bits that are one with the probability ``threshold`` / 2**53."""
     # SFC64 (Doty-Humphrey, PractRand) as in NumPy, with the twelve rounds that mix its seed. Each
     # of the 64 lanes compares a uniform number with the threshold, binary digit by binary digit;
     # the first digit that differs decides. Each word drawn decides half of the open lanes, so that

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from numba import njit
-from numba.core import config
 
 from dropnode.files import user_cache
+from dropnode.ops.kernels.cache import KernelCache
 
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """Release the interpreter lock, and divide by zero as NumPy does."""
@@ -24,17 +24,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     change in a function that it calls. Here the name of the cache folder is a hash of the sources
     of everything that it may call.
     """
-    settings: Any = config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(_folder(Path(function.__code__.co_filename).parent))
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, **OPTIONS)(function)
-    except RuntimeError:
-        # The home folder cannot be written to: compile in every process.
-        compiled = njit(**OPTIONS)(function)
-    finally:
-        settings.CACHE_DIR = before
-    return compiled
+    compiled: Any = njit(**OPTIONS)(function)
+    sources = _sources(Path(function.__code__.co_filename).parent)
+    compiled._cache = KernelCache(function, user_cache() / "kernels" / sources)
+    return compiled  # type: ignore[no-any-return]
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,10 +37,10 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _folder(home: Path) -> Path:
-    """Return the cache for the kernels of a folder, which may call those of this folder."""
+def _sources(home: Path) -> str:
+    """Return a hash of the kernels of a folder, which may call those of this folder."""
     digest = sha256()
     for folder in sorted({home, Path(__file__).parent}):
         for source in sorted(folder.glob("*.py")):
             digest.update(source.read_bytes())
-    return user_cache() / "kernels" / digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]

@@ -13,13 +13,17 @@ LANES = 16
 """Matrices for kernels are padded with zeros to a multiple of this many columns."""
 
 
+def enabled() -> bool:
+    """Return whether kernels may be used: unless the variable ``DROPNODE_KERNELS`` is 0."""
+    return os.environ.get("DROPNODE_KERNELS") != "0"
+
+
 def usable(device: torch.device) -> bool:
     """Return whether kernels are used for the tensors of a device, instead of plain torch.
 
-    They are used on a CPU, unless the environment variable ``DROPNODE_KERNELS`` is 0. Results of
-    kernels and of plain torch are equal up to rounding.
+    Results of kernels and of plain torch are equal up to rounding.
     """
-    return device.type == "cpu" and os.environ.get("DROPNODE_KERNELS") != "0"
+    return device.type == "cpu" and enabled()
 
 
 def padded(columns: int) -> int:

@@ -121,8 +121,8 @@ def _hop(lanes: int, past_caches: bool) -> Callable[..., Any]:
 
 
 def _hops(lanes: int) -> Callable[..., Any]:
-    # The code of a hop is repeated here: Numba cannot load a kernel from its cache if the kernel is
-    # defined inside a function and calls other kernels.
+    # The code of a hop is repeated here: a kernel cannot be found in the cache again if it is
+    # defined inside a function and calls other kernels that are.
     @kernel
     def hops(starts, columns, values, x, column, order, own, source, target, out):  # type: ignore[no-untyped-def]
         nodes = len(x)

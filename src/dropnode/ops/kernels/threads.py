@@ -76,6 +76,17 @@ def at_most(limit: Threads) -> Iterator[None]:
         _unlimited.reset(tokens[1])
 
 
+def settle() -> None:
+    """Let this thread take torch's number of threads now, if it has not used torch before.
+
+    Its first operation would take the number that is stored at that moment, and keep it: perhaps a
+    limit that :func:`at_most` is just setting on another thread. Here it waits until that is over.
+    Whatever may be the first use of torch on a thread calls this: a method that is made, a
+    training, a prediction.
+    """
+    _torch_threads()
+
+
 def in_parallel(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """Call ``work`` on every piece, on as many threads as kernels may use.
 
@@ -181,7 +192,18 @@ def _bystander() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="dropnode-threads")
 
 
+def _after_fork() -> None:
+    """Make a forked process usable: it has none of its parent's threads, but all of its state.
+
+    GNU's OpenMP would wait for ever for the threads that torch had in the parent. With one thread,
+    torch does not ask for them.
+    """
+    global _stored
+    _stored = threading.Lock()
+    _pool.cache_clear()
+    _bystander.cache_clear()
+    torch.set_num_threads(1)
+
+
 if hasattr(os, "register_at_fork"):
-    # A forked process has none of its parent's threads.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-    os.register_at_fork(after_in_child=_bystander.cache_clear)
+    os.register_at_fork(after_in_child=_after_fork)

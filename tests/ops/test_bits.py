@@ -7,7 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dropnode.ops.kernels.bits import keep_words, transpose_words
+from dropnode.ops import bits
+from dropnode.ops.bits import BLOCK, keep_words
+from dropnode.ops.kernels.bits import transpose_words
 from dropnode.ops.randomness import Stream
 from packing import unpacked
 
@@ -62,6 +64,24 @@ def test_bits_are_uniform_numbers_below_the_probability(probability: float) -> N
         words = keep_words(state, 5, 130, probability)
         assert words.shape == (5, 3)
         assert words.ravel().tolist() == digit_by_digit(state, 15, probability)
+        np.testing.assert_array_equal(state, before)
+
+
+@pytest.mark.parametrize("probability", [*PROBABILITIES, 0.0, 1.0, 2**-53, 1e-9, 1 - 2**-53])
+def test_plain_numpy_draws_the_same_bits(
+    probability: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From no word at all to several blocks of words from the generator."""
+    shapes = [(0, 5), (1, 0), (1, 1), (3, 65), (40, 200), (2, 64 * BLOCK), (1, 64 * BLOCK + 1)]
+    states = [start("plain", *shape) for shape in shapes]
+    expected = [
+        keep_words(state, *shape, probability) for state, shape in zip(states, shapes, strict=True)
+    ]
+    monkeypatch.setenv("DROPNODE_KERNELS", "0")
+    monkeypatch.setattr(bits.kernels, "draw", None)
+    for state, shape, words in zip(states, shapes, expected, strict=True):
+        before = state.copy()
+        np.testing.assert_array_equal(keep_words(state, *shape, probability), words)
         np.testing.assert_array_equal(state, before)
 
 
