@@ -14,6 +14,9 @@ import os
 import re
 import secrets
 import sqlite3
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -190,6 +193,21 @@ def explained(error: OSError) -> str:
     place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     cure = _CURES.get(error.errno, "correct this and run the same command again")
     return f"{place}{error.strerror}; {cure}"
+
+
+DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    KeyError,
+    EOFError,
+    OSError,
+    struct.error,
+    # An unknown compression, or a password, that a flipped bit asks for.
+    NotImplementedError,
+    RuntimeError,
+)
+"""What reading a damaged archive of arrays can raise."""
 
 
 class FolderLock:

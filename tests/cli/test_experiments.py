@@ -23,7 +23,8 @@ import pytest
 from dropnode import cli
 from dropnode.engines.base import Failure
 from dropnode.experiments import experiment
-from dropnode.experiments.store import FILE, Record, Store
+from dropnode.experiments.record import Record
+from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import FolderLock
 

@@ -26,11 +26,12 @@ from dropnode.errors import ConfigError
 from dropnode.experiments import experiment
 from dropnode.experiments.exchange import export_trials
 from dropnode.experiments.experiment import EXPORT, Part, report
+from dropnode.experiments.record import Record
 from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Finished, Trial, now
 from dropnode.files import FolderLock
 

@@ -21,7 +21,8 @@ import pytest
 
 from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, StoreError
-from dropnode.experiments.store import FILE, LAYOUT, Record, Store
+from dropnode.experiments.record import Record
+from dropnode.experiments.store import FILE, LAYOUT, Store
 from dropnode.experiments.trials import Finished, Trial, read_history, write_history
 from dropnode.files import FolderLock
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from dropnode.experiments import measures, writers
 from dropnode.experiments.measures import Measure
+from dropnode.experiments.record import Record
 from dropnode.experiments.results import (
     DatasetFacts,
     Machine,
@@ -29,7 +30,6 @@ from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.statistics import Summary, compare, holm
-from dropnode.experiments.store import Record
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data, Trial
 from dropnode.experiments.writers import as_csv, as_latex, as_markdown, write_results

@@ -14,7 +14,8 @@ from rich.text import Text
 from dropnode.cli.common import AsJson, tell
 
 if TYPE_CHECKING:
-    from dropnode.experiments.store import Record, Store
+    from dropnode.experiments.record import Record
+    from dropnode.experiments.store import Store
 
 
 def trials(

@@ -21,6 +21,7 @@ from typing import Any
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.measures import not_standard
+from dropnode.experiments.record import Record
 from dropnode.experiments.report import write_report
 from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.run import Job
@@ -35,7 +36,7 @@ from dropnode.experiments.runner import (
 )
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
-from dropnode.experiments.store import FILE, Record, Store
+from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
