@@ -230,9 +230,11 @@ class FolderLock:
     dropnode.errors.ConfigError: another process is writing to ...
     """
 
+    FILE = ".driver"
+
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / ".driver"
+        path = folder / self.FILE
         try:
             self.connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         except sqlite3.OperationalError as error:

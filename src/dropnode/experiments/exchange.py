@@ -29,6 +29,8 @@ _JSON = ("error", "config", "confusion", "reliability", "measures", "versions")
 _WHOLE = ("split_seed", "revision", "seed", "best_epoch", "epochs")
 _NUMBERS = ("test_accuracy", "val_accuracy", "val_loss", "seconds")
 
+_UNREADABLE = (OSError, EOFError, zlib.error, ValueError, csv.Error)
+
 FORMATS: tuple[str, ...] = ("csv", "json", "parquet")
 
 
@@ -54,11 +56,22 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
     return len(rows)
 
 
+def check_replaceable(path: Path) -> None:
+    """Raise :class:`ConfigError` if a file exists and has no exported trials."""
+    if path.exists():
+        try:
+            _read(path)
+        except (*_UNREADABLE, ConfigError) as error:
+            raise ConfigError(
+                f"{path} exists and has no exported trials; choose another file"
+            ) from error
+
+
 def import_trials(store: Store, path: Path) -> int:
     """Import those trials of a file that are not in the store; return how many."""
     try:
         rows = _read(path)
-    except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
+    except _UNREADABLE as error:
         raise ConfigError(
             f"{path} cannot be read ({' '.join(str(error).split())}); expected a file written by "
             "dropnode trials FOLDER export"
