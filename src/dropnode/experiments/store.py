@@ -106,15 +106,17 @@ class Store:
             time.sleep(0.01)
 
     def _prepare(self) -> None:
-        self._check_layout()
-        (found,) = self.connection.execute("pragma integrity_check(1)").fetchone()
+        # In one transaction, because another process may be making the tables at this moment.
+        with self._transaction("deferred"):
+            self._check_layout()
+            (found,) = self.connection.execute("pragma integrity_check(1)").fetchone()
         if found != "ok":
             raise self._damaged(found)
         # Committed rows are on disk, and readers do not wait for the writer.
         self.connection.execute("pragma journal_mode = wal")
         self.connection.execute("pragma synchronous = full")
         with self._transaction():
-            # Again, because another process may have been here in the meantime.
+            # Again, because another process may have been here since.
             layout = self._check_layout()
             if layout == LAYOUT:
                 return
@@ -236,8 +238,8 @@ class Store:
         self.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self.connection.execute("begin immediate")
+    def _transaction(self, kind: str = "immediate") -> Iterator[None]:
+        self.connection.execute(f"begin {kind}")
         try:
             yield
             self.connection.execute("commit")
