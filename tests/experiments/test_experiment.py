@@ -419,6 +419,26 @@ def test_a_full_disk_is_told_and_what_is_done_is_gone_on_from(tmp_path: Path) ->
     assert [found["n"] for found in results["rows"]] == [20, 20]
 
 
+def test_a_full_disk_at_every_write_loses_no_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all files but the store, whose full disk is above."""
+    with monkeypatch.context() as patch:
+        disk = damage.FullDisk(patch, fatal=10**6)
+        expected = reproduce(spec(), tmp_path / "whole", Engine(by_its_id))
+    assert disk.writes == 6, "a kind of file is new, or is not counted"
+    for fatal in range(1, disk.writes + 1):
+        out, engine = tmp_path / str(fatal), Engine(by_its_id)
+        with monkeypatch.context() as patch:
+            damage.FullDisk(patch, fatal)
+            with pytest.raises(OSError, match="No space left on device") as told:
+                reproduce(spec(), out, engine)
+        assert str(out) in str(told.value), "the file is not named"
+        assert len(stored(out)) == len(engine.asked)
+        resumed = reproduce(spec(), out, idle if engine.asked else Engine(by_its_id))
+        assert resumed["rows"] == expected["rows"]
+
+
 def test_a_second_driver_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
     def tries_again(trials: Sequence[Trial], job: Job) -> Outcomes:
         with pytest.raises(ConfigError, match="another process is writing"):
