@@ -52,8 +52,8 @@ def csv_lines(rows: Iterable[Iterable[Any]], *, quoted: bool = False) -> str:
     # Python's writer leaves a lone carriage return bare, which its reader takes for a line end.
     quoted = quoted or any("\r" in value for row in cells for value in row if type(value) is str)
     text = io.StringIO()
-    quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
-    csv.writer(text, lineterminator="\n", quoting=quoting).writerows(cells)
+    dialect: Any = {"lineterminator": "\n"} | ({"quoting": csv.QUOTE_ALL} if quoted else {})
+    csv.writer(text, **dialect).writerows(cells)
     return text.getvalue()
 
 
@@ -75,7 +75,7 @@ def csv_rows(text: str) -> list[tuple[int, dict[str, Any]]]:
     """
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    rows, line = [], 0
+    rows: list[tuple[int, dict[str, Any]]] = []
     while True:
         line = reader.line_num + 1 if reader.fieldnames else 1
         row = next(reader, None)

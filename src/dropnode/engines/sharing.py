@@ -46,7 +46,7 @@ def pack(value: Any, folder: Path) -> Parcel:
                 file, np.lib.format.header_data_from_array_1_0(array)
             )
             # Not numpy.save, which does not say that the disk is full.
-            file.write(array)
+            file.write(array.data)
     return Parcel(skeleton, files, tuple(map(file_sha256, files)))
 
 

@@ -90,7 +90,7 @@ def _checksum(position: str, tensors: dict[str, torch.Tensor]) -> str:
     digest = hashlib.sha256(position.encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
