@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import damage
 from dropnode.errors import ConfigError, WorkError
-from dropnode.files import FolderLock, atomic_write, write_bytes, write_json
+from dropnode.files import (
+    FolderLock,
+    atomic_write,
+    explained,
+    remove_leftovers,
+    write_bytes,
+    write_json,
+)
 
 
 def test_bytes_and_json_come_back(tmp_path: Path) -> None:
@@ -87,5 +95,45 @@ def test_a_second_holder_of_a_folder_is_refused_until_the_first_lets_go(tmp_path
 
 def test_a_lock_that_is_another_file_is_not_taken_for_a_second_process(tmp_path: Path) -> None:
     (tmp_path / ".driver").write_text("what somebody wrote\n" * 100)
-    with pytest.raises(WorkError, match="not a database"):
+    with pytest.raises(WorkError, match=r"not a database.*; .* holds nothing: delete it"):
         FolderLock(tmp_path)
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    write_bytes(tmp_path / ("a" * 255), b"whole")
+    assert (tmp_path / ("a" * 255)).read_bytes() == b"whole"
+
+
+def test_a_failed_write_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage.FullDisk(monkeypatch, fatal=1)
+    with pytest.raises(OSError, match="No space left") as told:
+        write_bytes(tmp_path / "a.bin", b"data")
+    assert explained(told.value) == (
+        f"{tmp_path / 'a.bin'}: No space left on device; free some space and run the same command "
+        "again; what was stored is not lost"
+    )
+
+
+def test_text_that_is_not_unicode_is_an_error_or_an_escape(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"name": "\ud800"})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"name": "\ud800"}
+    with (
+        pytest.raises(WorkError, match=r"a\.txt cannot be written"),
+        atomic_write(tmp_path / "a.txt", "w") as file,
+    ):
+        file.write("\ud800")
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_only_temporary_files_of_ours_are_removed(tmp_path: Path) -> None:
+    ours = [tmp_path / ".dropnode-1-0a1b2c3d.tmp", tmp_path / "model" / ".dropnode-23-00000000.tmp"]
+    others = [
+        tmp_path / name
+        for name in (".a.tmp", "dropnode-1-0a1b2c3d.tmp", ".dropnode-1-0a1b2c3d.tmp.bak", "a.tmp")
+    ]
+    (tmp_path / "model").mkdir()
+    for path in (*ours, *others):
+        path.write_text("text")
+    remove_leftovers(tmp_path)
+    assert not any(path.exists() for path in ours)
+    assert all(path.exists() for path in others)

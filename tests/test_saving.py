@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+import damage
 import dropnode.saving
 from dropnode.errors import ModelError
+from dropnode.files import record_sha256
 from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.model import Grand
@@ -37,9 +40,11 @@ def saved(community: Graph, configure: Any, tmp_path: Path) -> Path:
 
 
 def edit(folder: Path, **changes: Any) -> None:
-    """Rewrite parts of model.json, as a person might."""
-    document = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(document | changes))
+    """Rewrite parts of model.json, and its hash: what a hash cannot find."""
+    document = json.loads((folder / "model.json").read_text()) | changes
+    del document["sha256"]["model.json"]
+    document["sha256"]["model.json"] = record_sha256(document)
+    (folder / "model.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("scaling", KINDS)
@@ -180,7 +185,7 @@ def test_a_model_is_replaced_by_saving_again(saved: Path, community: Graph, conf
 
 
 @pytest.mark.parametrize("finished", [0, 1, 2])
-def test_a_save_that_is_cut_short_is_never_a_mix(
+def test_a_save_that_is_cut_short_leaves_the_model_that_was_there(
     saved: Path, community: Graph, configure: Any, monkeypatch: pytest.MonkeyPatch, finished: int
 ) -> None:
     """The disk fills up after some of the three files were written over an older model."""
@@ -198,11 +203,71 @@ def test_a_save_that_is_cut_short_is_never_a_mix(
     with pytest.raises(OSError, match="No space left"):
         save_model(saved, other, community.with_split(None))
 
-    if finished == 0:
-        assert torch.equal(load_model(saved).method.logits(), before)
-    else:
-        with pytest.raises(ModelError, match=r"weights\.safetensors .* save the model again"):
-            load_model(saved)
+    assert torch.equal(load_model(saved).method.logits(), before)
+    assert sorted(path.name for path in saved.iterdir()) == sorted(FILES)
+
+
+def test_text_that_is_not_unicode_destroys_no_model(saved: Path, configure: Any) -> None:
+    """Half of a surrogate pair cannot be written in UTF-8."""
+    graph = Graph.from_edges([(0, 1)], np.eye(2), ["\ud800", "b"], split=Split([0, 1], [], []))
+    save_model(saved, trained(graph, configure(max_epochs=1)), graph)
+
+    assert load_model(saved).graph.class_names == graph.class_names
+
+
+def test_other_files_in_the_folder_are_left_alone(
+    saved: Path, community: Graph, configure: Any
+) -> None:
+    (saved / "notes.txt").write_text("precious")
+    (saved / ".weights.safetensors.backup").write_text("precious")
+
+    save_model(saved, trained(community, configure(max_epochs=1)), community)
+
+    assert (saved / "notes.txt").read_text() == "precious"
+    assert (saved / ".weights.safetensors.backup").read_text() == "precious"
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_save_that_is_killed_after_its_last_write_is_the_new_model(
+    community: Graph,
+    configure: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: bool,
+    moved: int,
+) -> None:
+    """Killed between the three moves that put files in their places."""
+    if not first:
+        save_model(tmp_path, trained(community, configure(max_epochs=1)), community)
+    new, later = (trained(community, configure(), seed=seed) for seed in (5, 6))
+    replace, moves = os.replace, []
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".new":
+            if len(moves) == moved:
+                raise SystemExit
+            moves.append(target)
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(SystemExit):
+            save_model(tmp_path, new, community)
+    assert torch.equal(load_model(tmp_path).method.logits(), new.logits())
+    save_model(tmp_path, later, community)
+    assert torch.equal(load_model(tmp_path).method.logits(), later.logits())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+
+
+def test_a_model_of_an_earlier_version_has_no_hash_of_its_description(
+    saved: Path, community: Graph
+) -> None:
+    document = json.loads((saved / "model.json").read_text())
+    del document["sha256"]["model.json"]
+    (saved / "model.json").write_text(json.dumps(document))
+
+    assert load_model(saved).graph.fingerprint() == community.fingerprint()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -213,14 +278,21 @@ def test_a_missing_file_is_named(saved: Path, name: str) -> None:
         load_model(saved)
 
 
-@pytest.mark.parametrize("name", FILES[1:])
-def test_a_flipped_bit_is_found(saved: Path, name: str) -> None:
-    data = bytearray((saved / name).read_bytes())
-    data[-1] ^= 1
-    (saved / name).write_bytes(data)
-
-    with pytest.raises(ModelError, match=f"{name} does not have the hash that model.json"):
-        load_model(saved)
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("flips", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_found(saved: Path, name: str, flips: int) -> None:
+    document = json.loads((saved / "model.json").read_text())
+    for seed in range(flips):
+        with damage.restored(saved / name):
+            told = damage.flip_bit(saved / name, seed)
+            error = damage.error_of(lambda: load_model(saved), ModelError)
+            if error is None:
+                # White space between the keys of model.json means nothing.
+                assert name == "model.json", told
+                assert json.loads((saved / name).read_text()) == document, told
+            else:
+                assert name in error, told
+                assert "save the model again" in error or "has format" in error, told
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": 1}', "\udcff", "null"])
@@ -262,6 +334,9 @@ def replace_tensors(folder: Path, name: str, **changes: np.ndarray) -> None:
         ("graph.safetensors", "features", np.full((26, 9), np.nan, np.float32)),
         ("graph.safetensors", "adjacency/indices", np.full(400, 1000, np.int32)),
         ("graph.safetensors", "split/train", np.array([99])),
+        ("weights.safetensors", "head/weight3", np.zeros(2, np.float32)),
+        ("weights.safetensors", "tail", np.zeros(2, np.float32)),
+        ("graph.safetensors", "edges", np.zeros(2, np.int64)),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(
@@ -299,6 +374,14 @@ def test_an_unknown_configuration_key_is_refused(saved: Path) -> None:
     edit(saved, config=config | {"tempreature": 0.5})
 
     with pytest.raises(ModelError, match=r"model\.json .*did you mean 'temperature'"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("key", ["comment", "formt", "provenanec"])
+def test_an_unknown_key_is_refused(saved: Path, key: str) -> None:
+    edit(saved, **{key: 1})
+
+    with pytest.raises(ModelError, match=f"unknown key '{key}' in model.json"):
         load_model(saved)
 
 

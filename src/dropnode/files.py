@@ -1,17 +1,23 @@
-"""Files: atomic writing, locks of folders, and the user's cache.
+"""Files: atomic writing, checksums, locks of folders, and the user's cache.
 
 A reader never sees a partly written file, however the writer ends: everything is written to a
-temporary file in the same folder, flushed to the disk, and moved into place in one step.
+temporary file in the same folder, flushed to the disk, and moved into place in one step. A record
+that a later run computes from is sealed: it carries a checksum of itself, which reading checks.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import sqlite3
-from collections.abc import Iterator
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Self, overload
@@ -59,16 +65,61 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` to ``path`` as indented JSON; NaN and infinity raise a ``ValueError``."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    with atomic_write(path, "w") as file:
-        file.write(text + "\n")
+    write_bytes(path, json_bytes(value, indent=2) + b"\n")
+
+
+def json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """Return ``value`` as JSON in UTF-8; NaN and infinity raise a ``ValueError``."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, as in the name of a file that is not in UTF-8.
+        return json.dumps(value, indent=indent, allow_nan=False).encode()
+
+
+SEAL = "sha256"
+"""The key of the checksum in a sealed record."""
+
+
+def seal(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record of JSON values with a checksum of them, which :func:`unseal` checks.
+
+    Examples
+    --------
+    >>> unseal(seal({"epochs": 3}))
+    {'epochs': 3}
+    >>> unseal(seal({"epochs": 3}) | {"epochs": 4})
+    Traceback (most recent call last):
+    ValueError: its checksum does not match: it was damaged or edited
+    """
+    return {**record, SEAL: record_sha256(record)}
+
+
+def unseal(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sealed record without its checksum; ``ValueError`` if it does not match.
+
+    A record without a checksum, of an earlier version, is returned as it is.
+    """
+    values = {key: value for key, value in record.items() if key != SEAL}
+    if SEAL in record and record[SEAL] != record_sha256(values):
+        raise ValueError("its checksum does not match: it was damaged or edited")
+    return values
+
+
+def record_sha256(record: Mapping[str, Any]) -> str:
+    """Return the sha256 of the values of a record, however its file is laid out."""
+    # Read back first, so that a key or a tuple is what it will be in the file.
+    plain = json.loads(json.dumps(record))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
 def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile, whose files are private to the user; a finished file should follow the umask.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    # Without the name of the file, which may be as long as a name can be.
+    temporary = path.with_name(f".dropnode-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
         with open(temporary, mode.replace("w", "x"), encoding=encoding, newline=newline) as file:
@@ -76,15 +127,87 @@ def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        # A folder that was deleted meanwhile has no temporary file either.
         temporary.unlink(missing_ok=True)
+        if isinstance(error, UnicodeEncodeError):
+            raise WorkError(
+                f"{path} cannot be written: {error.object[error.start : error.end]!r} in a text is "
+                "not Unicode; replace it"
+            ) from error
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            # A failed write does not say which file it was, and nobody knows the temporary one.
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
+_TEMPORARY = re.compile(r"\.dropnode-\d+-[0-9a-f]{8}\.tmp")
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that a killed writer left anywhere below ``folder``."""
-    for path in folder.rglob(".*.tmp"):
-        path.unlink(missing_ok=True)
+    """Remove the temporary files that a killed writer of ours left anywhere below ``folder``.
+
+    Call it only for a folder that is known to be ours.
+    """
+    for path in folder.rglob(".dropnode-*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def is_vacant(folder: Path) -> bool:
+    """Return whether a folder can be made or is empty, apart from temporary files of ours.
+
+    A file, or a folder with anything else in it, belongs to somebody.
+    """
+    if not os.path.lexists(folder):
+        return True
+    return folder.is_dir() and all(_TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
+
+
+_CURES = {
+    errno.ENOSPC: "free some space and run the same command again; what was stored is not lost",
+    errno.EDQUOT: "free some space and run the same command again; what was stored is not lost",
+    errno.EFBIG: "allow larger files and run the same command again; what was stored is not lost",
+    errno.EACCES: "choose a place where you may write, or change the rights",
+    errno.EPERM: "choose a place where you may write, or change the rights",
+    errno.EROFS: "choose a place where you may write",
+    errno.EEXIST: "a file is where a folder is needed; choose another path",
+    errno.ENOTDIR: "a file is where a folder is needed; choose another path",
+    errno.EISDIR: "a folder is where a file is needed; choose another path",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOENT: "it does not exist, or was deleted while it was in use",
+}
+"""What to do about an error of the operating system."""
+
+
+def explained(error: OSError) -> str:
+    """Return an error of the operating system in a sentence: the file, what happened, the cure.
+
+    Examples
+    --------
+    >>> explained(OSError(errno.ENAMETOOLONG, "File name too long", "a" * 10))
+    'aaaaaaaaaa: File name too long; choose a shorter name'
+    """
+    if error.errno is None:
+        return str(error) or type(error).__name__
+    place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    cure = _CURES.get(error.errno, "correct this and run the same command again")
+    return f"{place}{error.strerror}; {cure}"
+
+
+DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    KeyError,
+    EOFError,
+    OSError,
+    struct.error,
+    # An unknown compression, or a password, that a flipped bit asks for.
+    NotImplementedError,
+    RuntimeError,
+)
+"""What reading a damaged archive of arrays can raise."""
 
 
 class FolderLock:
@@ -107,9 +230,11 @@ class FolderLock:
     dropnode.errors.ConfigError: another process is writing to ...
     """
 
+    FILE = ".driver"
+
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / ".driver"
+        path = folder / self.FILE
         try:
             self.connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         except sqlite3.OperationalError as error:
@@ -118,7 +243,7 @@ class FolderLock:
             self.connection.execute("begin exclusive")
         except sqlite3.DatabaseError as error:
             self.connection.close()
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            if not is_busy(error):
                 raise _unusable(path, error) from error
             raise ConfigError(
                 f"another process is writing to {folder}; wait for it to end, or choose another "
@@ -132,8 +257,28 @@ class FolderLock:
         self.connection.close()
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return whether SQLite failed because another process holds the file at this moment."""
+    # The lowest byte is the kind of the error; the others say more about it.
+    return _kind(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Return whether SQLite failed because a file is damaged, or is not one of SQLite's."""
+    return _kind(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _kind(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
 def _unusable(path: Path, error: sqlite3.Error) -> WorkError:
-    return WorkError(f"{path} cannot be used ({error}); choose a writable folder with --out")
+    if is_damaged(error):
+        cure = "it only locks the folder and holds nothing: delete it"
+    else:
+        cure = "choose a writable folder with --out"
+    return WorkError(f"{path} cannot be used ({error}); {cure}")
 
 
 def user_cache() -> Path:

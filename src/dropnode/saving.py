@@ -1,14 +1,20 @@
-"""Saved models: a folder of plain tensors, and one JSON file with their hashes.
+"""Saved models: a folder of plain tensors, and one JSON file with the hashes of all three files.
 
 A prediction for a node needs its graph, so the training graph is part of a model. Nothing is
 pickled: loading a model reads numbers and text, and never executes anything in the folder.
+
+A model in the folder is replaced in one step, and other files there are left alone. First the new
+tensors are written beside the old ones, under names with their hash. Then ``model.json`` is
+replaced, and from then on the folder is the new model: loading finds tensors under either name.
+Last, they take the place of the old ones.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,12 +28,13 @@ from safetensors import numpy as safetensors
 import dropnode
 from dropnode.environment import versions
 from dropnode.errors import ModelError
-from dropnode.files import write_bytes
+from dropnode.files import json_bytes, record_sha256, write_bytes
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import PARTS, Matrix
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import method_type
 from dropnode.ops.scaling import FeatureScaling
+from dropnode.settings import parse_json, read_record, suggestion
 
 FORMAT = 1
 """Increased with every change of the layout that an older version could not read."""
@@ -93,7 +100,7 @@ def save_model(
     }
     positions = np.arange(graph.num_nodes)
     numbered = graph.ids.dtype == positions.dtype and np.array_equal(graph.ids, positions)
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "versions": versions(),
         "method": method.name,
@@ -112,16 +119,32 @@ def save_model(
         "sha256": {name: _sha256(data) for name, data in files.items()},
     }
     try:
-        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        document["sha256"][MODEL] = _document_sha256(document)
+        text = json_bytes(document, indent=1)
     except (TypeError, ValueError) as error:
         raise ModelError(
             f"{folder / MODEL} cannot be written ({error}); node ids, classes, provenance and "
             "extra may hold text, finite numbers and booleans"
         ) from error
-    for name, data in files.items():
-        write_bytes(folder / name, data)
-    # Last, because it has the hashes of the other two: an interrupted save is not a valid model.
-    write_bytes(folder / MODEL, text.encode())
+    staged = {folder / name: _staged(folder / name, _sha256(files[name])) for name in files}
+    try:
+        for path, beside in staged.items():
+            write_bytes(beside, files[path.name])
+        write_bytes(folder / MODEL, text)
+    except BaseException:
+        for beside in staged.values():
+            beside.unlink(missing_ok=True)
+        raise
+    for path, beside in staged.items():
+        os.replace(beside, path)
+        # Those of a save that was killed.
+        for leftover in folder.glob(f".{path.name}.*.new"):
+            leftover.unlink(missing_ok=True)
+
+
+def _staged(path: Path, sha256: str) -> Path:
+    """Return where new tensors are until they take the place of old ones."""
+    return path.with_name(f".{path.name}.{sha256}.new")
 
 
 def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
@@ -135,55 +158,96 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     """
     folder = Path(folder)
     document = _document(folder / MODEL)
-    weights, arrays = (_tensors(folder / name, document) for name in (WEIGHTS, GRAPH))
+    weights, arrays = (_tensors(folder / name, document.sha256[name]) for name in (WEIGHTS, GRAPH))
 
-    # Models saved before there were other methods have no method name.
-    kind = _read(folder / MODEL, lambda: method_type(document.get("method", "grand")))
-    config, classes = _read(
-        folder / MODEL,
-        lambda: (kind.config_type.from_dict(document["config"]), _array(**document["classes"])),
-    )
-    graph = _read(folder / GRAPH, lambda: _graph(arrays, **document["graph"]))
-    graph = replace(graph, catalogue_name=document.get("catalogue_name"))
+    def described() -> tuple[NodeClassifier, np.ndarray]:
+        kind = method_type(document.method)
+        config = kind.config_type.from_dict(document.config)
+        return kind(config, device=device), _array(**document.classes)
+
+    method, classes = _read(folder / MODEL, described)
+    graph = _read(folder / GRAPH, lambda: _graph(arrays, **document.graph))
+    graph = replace(graph, catalogue_name=document.catalogue_name)
     if classes.shape != (graph.num_classes,):
         raise ModelError(
             f"{folder / MODEL} lists {len(classes)} classes for {graph.num_classes} class names; "
             "save the model again"
         )
-    method = kind(config, device=device)
     _read(folder / WEIGHTS, lambda: _restore(method, graph, weights))
-    return SavedModel(method, graph, classes, document["provenance"], document["extra"])
+    return SavedModel(method, graph, classes, document.provenance, document.extra)
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """Read model.json and check its format."""
-    document = _read(path, lambda: json.loads(_bytes(path)))
-    found = document.get("format") if isinstance(document, dict) else None
+@dataclass(frozen=True)
+class _Document:
+    """The keys of model.json."""
+
+    format: int
+    versions: dict[str, str]
+    config: dict[str, Any]
+    classes: dict[str, Any]
+    graph: dict[str, Any]
+    provenance: dict[str, Any]
+    extra: dict[str, Any]
+    sha256: dict[str, str]
+    catalogue_name: str | None = None
+    # Models saved before there were other methods have no method name.
+    method: str = "grand"
+
+
+def _document(path: Path) -> _Document:
+    """Read model.json, and check its format and its hash."""
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _missing(path) from error
+    values = _read(path, lambda: parse_json(content.decode()))
+    found = values.get("format") if isinstance(values, dict) else None
     if found != FORMAT:
         raise ModelError(
             f"{path} has format {found!r}, but dropnode {dropnode.__version__} reads format "
             f"{FORMAT}; load it with the version that saved it, or train again"
         )
+    document = _read(path, lambda: read_record(_Document, values, path.name))
+    names = document.sha256.keys()
+    if names not in ({WEIGHTS, GRAPH}, {WEIGHTS, GRAPH, MODEL}):
+        raise ModelError(
+            f"{path} lists hashes of {', '.join(names)}; expected {WEIGHTS}, {GRAPH} and {MODEL}; "
+            f"{_RESTORE}"
+        )
+    # Models of earlier versions have no hash of this file.
+    if MODEL in names and document.sha256[MODEL] != _document_sha256(values):
+        raise ModelError(f"{path} does not have the hash that it lists for itself: {_DAMAGED}")
     return document
 
 
-def _tensors(path: Path, document: dict[str, Any]) -> Arrays:
-    data = _bytes(path)
-    if _sha256(data) != _read(path.with_name(MODEL), lambda: document["sha256"][path.name]):
-        raise ModelError(
-            f"{path} does not have the hash that {MODEL} lists for it: a save was interrupted, or "
-            "the file was damaged or replaced; save the model again, or restore the whole folder"
-        )
-    return _read(path, lambda: safetensors.load(data))
+_RESTORE = "save the model again, or restore the whole folder"
+_DAMAGED = f"the file was damaged or changed; {_RESTORE}"
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"{path} does not exist; a saved model is a folder with {MODEL}, {WEIGHTS} and {GRAPH}"
-        ) from error
+def _document_sha256(document: dict[str, Any]) -> str:
+    """Return the hash of the content of model.json, without the hash itself."""
+    hashes = {name: value for name, value in document["sha256"].items() if name != MODEL}
+    return record_sha256({**document, "sha256": hashes})
+
+
+def _tensors(path: Path, sha256: str) -> Arrays:
+    found = False
+    # The first again, because a save may have moved the file in the meantime.
+    for place in (path, _staged(path, sha256), path):
+        with suppress(FileNotFoundError):
+            data = place.read_bytes()
+            found = True
+            if _sha256(data) == sha256:
+                return _read(path, lambda data=data: safetensors.load(data))  # type: ignore[misc]
+    if not found:
+        raise _missing(path)
+    raise ModelError(f"{path} does not have the hash that {MODEL} lists for it: {_DAMAGED}")
+
+
+def _missing(path: Path) -> ModelError:
+    return ModelError(
+        f"{path} does not exist; a saved model is a folder with {MODEL}, {WEIGHTS} and {GRAPH}"
+    )
 
 
 def _read(path: Path, parse: Callable[[], T]) -> T:
@@ -211,8 +275,17 @@ def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
             raise ValueError(f"{name} has shape {values.shape} for {graph.num_features} features")
     scaling = FeatureScaling(method.config.feature_scaling, **learnt)
     head = {name: values for name, values in arrays.items() if name.startswith("head/")}
+    _check_names(arrays, {*head, "scaling/mean", "scaling/deviation"})
     state = {name.removeprefix("head/"): torch.tensor(values) for name, values in head.items()}
     method.restore(graph, scaling, state)
+    _check_names(state, method.state())
+
+
+def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"unknown tensor {name!r}{suggestion(name, known)}")
 
 
 def _arrays_to_save(graph: Graph) -> Arrays:
@@ -235,6 +308,8 @@ def _graph(
     ids: dict[str, Any] | None,
 ) -> Graph:
     parts = {part: arrays[f"split/{part}"] for part in PARTS if split is not None}
+    matrices = [f"{name}/{part}" for name in ("adjacency", "features") for part in _CSR]
+    _check_names(arrays, [*matrices, "features", "labels", *(f"split/{part}" for part in parts)])
     # The builder checks everything, so that even a forged folder gives a sound graph.
     return Graph.from_scipy(
         _matrix("adjacency", arrays, [features[0], features[0]]),
@@ -247,14 +322,17 @@ def _graph(
     )
 
 
+_CSR = ("data", "indices", "indptr")
+
+
 def _csr(name: str, matrix: sp.csr_array) -> Arrays:
-    return {f"{name}/{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    return {f"{name}/{part}": getattr(matrix, part) for part in _CSR}
 
 
 def _matrix(name: str, arrays: Arrays, shape: list[int]) -> Matrix:
     if name in arrays:
         return arrays[name]
-    parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
+    parts = tuple(arrays[f"{name}/{part}"] for part in _CSR)
     matrix = sp.csr_array(parts, shape=tuple(shape))
     # SciPy trusts its pointers, and forged ones would read outside the arrays.
     matrix.check_format(full_check=True)

@@ -36,6 +36,7 @@ from typing import Any, Literal, Self, TypeVar, Union
 import yaml
 
 from dropnode.errors import ConfigError
+from dropnode.files import unseal
 
 T = TypeVar("T")
 
@@ -113,9 +114,10 @@ def share(default: Any = dataclasses.MISSING) -> Any:
     return _within(0.0, 1.0, "from 0 to 1", default)
 
 
-def count(least: int = 1, default: Any = dataclasses.MISSING) -> Any:
-    """Return a field that accepts a whole number of at least ``least``."""
-    return _within(least, math.inf, f"a whole number of at least {least}", default)
+def count(least: int = 1, default: Any = dataclasses.MISSING, most: float = math.inf) -> Any:
+    """Return a field that accepts a whole number of at least ``least``, and at most ``most``."""
+    limit = "" if most == math.inf else f" and at most {most}"
+    return _within(least, most, f"a whole number of at least {least}{limit}", default)
 
 
 def weight(default: Any = dataclasses.MISSING) -> Any:
@@ -240,13 +242,28 @@ def read_json(path: str | Path, cure: str = "restore the file or remove it") -> 
     ``cure`` is the end of the error: what to do about a damaged file.
     """
     try:
-        return json.loads(
-            Path(path).read_text(encoding="utf-8"),
-            object_pairs_hook=_distinct,
-            parse_constant=_no_number,
-        )
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON ({error}); {cure}") from error
+
+
+def read_sealed(path: str | Path, cure: str = "restore the file or remove it") -> dict[str, Any]:
+    """Return the record in a JSON file, whose checksum is checked; see :func:`read_json`."""
+    values = read_json(path, cure)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds {_shown(values)}; expected a JSON object; {cure}")
+    try:
+        return unseal(values)
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be trusted ({error}); {cure}") from error
+
+
+def parse_json(text: str) -> Any:
+    """Return the content of a JSON text; keys that occur twice, NaN and so on: ``ValueError``."""
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("its lists are nested too deep") from error
 
 
 def read_changes(pairs: Sequence[str]) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import damage
 from dropnode import cli
 from dropnode.analysis.attacks import KINDS
 from dropnode.data import load_dataset, save_graph
-from dropnode.errors import WorkError
 from dropnode.experiments.references import TRANSFORMS
 
 QUICK = {
@@ -123,18 +123,54 @@ def test_where_nothing_can_be_written_no_attack_is_run(
     assert told in errors
 
 
+RANDOM = ["--kind", "random", "--rate", "0.1"]
+
+
 def test_a_failed_write_leaves_what_was_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "attacked.npz"
-    out.write_bytes(b"before")
-
-    def full(*_: object, **__: object) -> None:
-        raise WorkError("the disk is full")
-
-    monkeypatch.setattr("numpy.savez_compressed", full)
-    arguments = ["attack", "sbm", "--kind", "random", "--rate", "0.1", "--out", out]
+    arguments = ["attack", "sbm", *RANDOM, "--out", out]
+    assert dropnode(*arguments, capsys=capsys)[0] == 0
+    before = out.read_bytes()
+    damage.FullDisk(monkeypatch, fatal=1)
     code, _, errors = dropnode(*arguments, capsys=capsys)
-    assert (code, errors.strip()) == (1, "dropnode: the disk is full")
-    assert out.read_bytes() == b"before"
-    assert [path.name for path in tmp_path.iterdir() if path.suffix] == ["attacked.npz"]
+    assert code == 1
+    assert errors.strip() == (
+        f"dropnode: {out}: No space left on device; free some space and run the same command "
+        "again; what was stored is not lost"
+    )
+    assert out.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("link", [None, "symlink_to", "hardlink_to"])
+def test_the_graph_to_attack_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], link: str | None
+) -> None:
+    own = out = tmp_path / "mine.npz"
+    save_graph(load_dataset("sbm", nodes=200, classes=4), own)
+    if link:
+        out = tmp_path / "link.npz"
+        getattr(out, link)(own)
+    before = own.read_bytes()
+    code, printed, errors = dropnode("attack", own, *RANDOM, "--out", out, capsys=capsys)
+    assert (code, printed) == (2, "")
+    assert errors == f"dropnode: {out} is the graph to attack; choose another file with --out\n"
+    assert own.read_bytes() == before
+
+
+def test_a_file_of_another_command_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attacked, text, graph = (tmp_path / f"{name}.npz" for name in ("attacked", "text", "graph"))
+    assert dropnode("attack", "sbm", *RANDOM, "--out", attacked, capsys=capsys)[0] == 0
+    text.write_text("precious")
+    save_graph(load_dataset("sbm", nodes=200, classes=4), graph)
+    for out in (attacked, text, graph):
+        before = out.read_bytes()
+        arguments = ["attack", "sbm", *RANDOM, "--seed", "1", "--out", out]
+        code, printed, errors = dropnode(*arguments, capsys=capsys)
+        assert (code, printed) == (2, "")
+        assert errors.startswith(f"dropnode: {out} exists and is not the result of this command")
+        assert out.read_bytes() == before

@@ -21,6 +21,7 @@ from dropnode import GrandClassifier, cli
 from dropnode.data import dataset_names, load_dataset, save_graph
 from dropnode.errors import ConfigError, DataError, GraphError, WorkError
 from dropnode.experiments.spec_file import load_spec, spec_names
+from dropnode.files import unseal
 from dropnode.methods.baselines import BASELINES
 from dropnode.methods.grand.config import preset_names
 from dropnode.methods.table import METHODS, configuration
@@ -181,7 +182,7 @@ def torch_out_of_memory() -> BaseException:
         (WorkError("it broke"), 1, "it broke"),
         (DataError("no source\nhas it"), 1, "no source has it"),
         (OSError(28, "No space left on device"), 1, "No space left on device"),
-        (PermissionError(13, "Permission denied", "a.npz"), 1, "'a.npz'"),
+        (PermissionError(13, "Permission denied", "a.npz"), 1, "a.npz: Permission denied; choose"),
         (MemoryError(), 1, "out of memory"),
         (torch.OutOfMemoryError("CUDA"), 1, "out of memory: CUDA"),
         (torch_out_of_memory(), 1, "you tried to allocate 4000000000000000 bytes"),
@@ -272,7 +273,7 @@ def test_resume_refuses_another_run_and_repeats_a_finished_one(
     stamp = (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns
     code, printed, _ = dropnode("train", *out, *QUICK, "--resume", "--json", capsys=capsys)
     assert code == 0
-    assert json.loads(printed) == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert json.loads(printed) == unseal(json.loads((tmp_path / "run" / "result.json").read_text()))
     assert (tmp_path / "run" / "model" / "weights.safetensors").stat().st_mtime_ns == stamp
 
 

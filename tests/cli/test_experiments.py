@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import pytest
 from dropnode import cli
 from dropnode.engines.base import Failure
 from dropnode.experiments import experiment
-from dropnode.experiments.store import FILE, Record, Store
+from dropnode.experiments.record import Record
+from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import FolderLock
 
@@ -322,10 +323,7 @@ def test_a_stored_trial_that_cannot_be_confirmed_is_told_and_exit_1(
     assert grand("reproduce", spec, "--out", out).code == 0
     with Store(out) as store:
         changed, *_ = store.records()
-        metrics = json.dumps(changed.metrics | {"val_loss": 3.25}, sort_keys=True)
-        store.connection.execute(
-            "update trials set metrics = ? where id = ?", (metrics, changed.trial.id)
-        )
+        store.complete(replace(changed, metrics=changed.metrics | {"val_loss": 3.25}))
     spec.write_text(text + "measures: [loss_gap]\n")
     for stored in ("0 of 4", "3 of 4"):
         called = grand("reproduce", spec, "--out", out, "--json")

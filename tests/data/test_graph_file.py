@@ -17,10 +17,11 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+import damage
 from dropnode.data import draw_split, load_dataset, per_class_split, save_graph
 from dropnode.data.generators import sbm
 from dropnode.data.graph_file import has_split, is_path, read_graph
-from dropnode.errors import ConfigError, DataError, GraphError
+from dropnode.errors import ConfigError, DataError, DropnodeError, GraphError
 from dropnode.graph import Graph, Split
 
 IDS = st.one_of(
@@ -309,3 +310,27 @@ def test_arrays_that_make_no_graph_are_named(
     with pytest.raises((DataError, GraphError), match=told) as caught:
         load_dataset(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("flips", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path, flips: int) -> None:
+    graph = load_dataset("sbm", nodes=200, classes=4)
+    path = tmp_path / "mine.npz"
+    save_graph(graph, path)
+    whole = load_dataset(path)
+    refused = 0
+    for seed in range(flips):
+        with damage.restored(path):
+            told = damage.flip_bit(path, seed)
+            read = []
+            error = damage.error_of(lambda: read.append(load_dataset(path)), DropnodeError)  # noqa: B023
+            if error is None:
+                (same,) = read
+                assert same.fingerprint() == whole.fingerprint(), told
+                assert same.split.fingerprint() == whole.split.fingerprint(), told
+                assert same.ids.tolist() == whole.ids.tolist(), told
+                assert same.class_names == whole.class_names, told
+            else:
+                assert str(path) in error, told
+                refused += 1
+    assert refused > flips / 2

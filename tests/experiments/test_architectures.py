@@ -22,6 +22,7 @@ from dropnode.experiments.architectures import (
     controlled_search,
     random_search,
 )
+from dropnode.files import seal, unseal
 from dropnode.graph import Graph, Split
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_controller import (
@@ -83,7 +84,7 @@ def test_children_are_trained_once_and_kept(
     assert len(result.samples) == 12
     assert len(counted) == len(set(counted)) == len(result.children) < 12
     lines = (tmp_path / CHILDREN).read_text().splitlines()
-    assert [Child(**json.loads(line)) for line in lines] == list(result.children)
+    assert [Child(**unseal(json.loads(line))) for line in lines] == list(result.children)
     assert result.best.val_accuracy == max(child.val_accuracy for child in result.children)
 
 
@@ -235,13 +236,24 @@ def test_a_folder_keeps_one_split(small: Graph, tmp_path: Path) -> None:
         find(controlled_search, small.with_split(split), tmp_path, samples=1)
 
 
+def of_other_versions(text: str) -> str:
+    """Return children that are sound, but not those that this search trains."""
+    children = [unseal(json.loads(line)) for line in text.splitlines()]
+    return "".join(
+        json.dumps(seal(child | {"architecture": f"x{child['architecture']}"})) + "\n"
+        for child in children
+    )
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: "{" + text, "line 1 of .* cannot be read"),
+        (lambda text: "{" + text, "line 1 of .* is not a child"),
         (lambda text: "3\n" + text, "line 1 of .* is not a child"),
         (lambda text: text.replace('"epochs"', '"epoch"'), "line 1 of .* is not a child"),
-        (lambda text: text.replace('"architecture": "', '"architecture": "x'), "other versions"),
+        (lambda text: text.replace('"architecture": "', '"architecture": "x'), "checksum"),
+        (lambda text: text.replace('"val_accuracy": 0.', '"val_accuracy": 0.9'), "checksum"),
+        (lambda text: of_other_versions(text), "other versions"),
     ],
 )
 def test_a_damaged_folder_is_refused(
@@ -256,8 +268,9 @@ def test_a_damaged_folder_is_refused(
 
 def test_children_without_their_story_are_refused(small: Graph, tmp_path: Path) -> None:
     (tmp_path / CHILDREN).write_text("")
-    with pytest.raises(ConfigError, match=r"no search\.json"):
+    with pytest.raises(ConfigError, match="is not the folder of a search"):
         find(controlled_search, small, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [CHILDREN]
 
 
 def test_a_search_needs_validation_nodes(small: Graph, tmp_path: Path) -> None:

@@ -16,9 +16,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+import damage
 from dropnode.errors import ConfigError
-from dropnode.experiments.exchange import COLUMNS, FORMATS, export_trials, import_trials
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.exchange import FORMATS, export_trials, import_trials
+from dropnode.experiments.record import Record
+from dropnode.experiments.store import Store
+from dropnode.experiments.trial_row import COLUMNS
 from dropnode.experiments.trials import Trial
 
 ODD = [
@@ -44,10 +47,16 @@ COUNT = st.integers(0, 2**60)
 FRACTION = st.floats(0.0, 1.0)
 POSITIVE = st.floats(0.0, allow_infinity=False)
 
+SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
+TIME = st.datetimes().map(lambda time: time.isoformat(timespec="seconds") + "+00:00")
+BIN = COUNT.flatmap(
+    lambda count: st.tuples(st.just(count), st.floats(0.0, float(count)), st.integers(0, count))
+)
+
 TRIAL = st.builds(
     Trial,
     dataset=NAME,
-    dataset_sha256=NAME,
+    dataset_sha256=SHA256,
     split=NAME,
     split_seed=COUNT,
     method=NAME,
@@ -61,17 +70,23 @@ METRICS = st.fixed_dictionaries(
         "test_accuracy": st.none() | FRACTION,
         "val_accuracy": st.none() | FRACTION,
         "val_loss": st.none() | POSITIVE,
-        "best_epoch": COUNT,
-        "epochs": COUNT,
+        "best_epoch": st.integers(0, 100),
+        "epochs": st.integers(100, 2**60),
     },
     optional={
-        "confusion": st.lists(st.lists(COUNT, min_size=1, max_size=3), min_size=1, max_size=3),
-        "reliability": st.fixed_dictionaries(
-            {
-                "count": st.lists(COUNT, min_size=1, max_size=3),
-                "confidence": st.lists(NUMBER, min_size=1, max_size=3),
-                "correct": st.lists(COUNT, min_size=1, max_size=3),
-            }
+        "confusion": st.integers(1, 3).flatmap(
+            lambda size: st.lists(
+                st.lists(COUNT, min_size=size, max_size=size), min_size=size, max_size=size
+            )
+        ),
+        "reliability": st.lists(BIN, min_size=1, max_size=3).map(
+            lambda bins: dict(
+                zip(
+                    ("count", "confidence", "correct"),
+                    map(list, zip(*bins, strict=True)),
+                    strict=True,
+                )
+            )
         ),
     },
 )
@@ -81,12 +96,12 @@ DONE = st.builds(
     st.just("done"),
     METRICS,
     POSITIVE,
-    NAME,
+    TIME,
     st.dictionaries(NAME, TEXT, max_size=3),
     st.none(),
 )
 FAILED = st.builds(
-    Record, TRIAL, st.just("failed"), st.just({}), st.none(), NAME, st.just({}), TEXT
+    Record, TRIAL, st.just("failed"), st.just({}), st.none(), TIME, st.just({}), TEXT
 )
 RECORDS = st.lists(DONE | FAILED, max_size=4, unique_by=lambda record: record.trial.id)
 
@@ -322,6 +337,131 @@ def test_a_value_of_the_wrong_type_is_told_with_its_row_and_column(
     assert_refused(path, "trial 2", name, "nothing was imported")
 
 
+HUGE = 2**70
+RELIABILITY = {"count": [8, 2], "confidence": [6.5, 2.0], "correct": [7, 1]}
+CURVES = {"epoch": [1.0, 11.0], "training": [2.0, 1.0], "validation": [2.0, 1.5]}
+POISON: list[tuple[str, Any]] = [
+    ("id", "0123456789ABCDEF"),
+    ("id", "=1+1"),
+    ("dataset", ""),
+    ("dataset", "\ud800"),
+    ("dataset_sha256", "ab"),
+    ("split_sha256", "none"),
+    ("recipe", "random-edges:rate=0.1"),
+    ("split_seed", -1),
+    ("split_seed", HUGE),
+    ("revision", 0),
+    ("revision", HUGE),
+    ("seed", -1),
+    ("seed", HUGE),
+    ("seed", 1.5),
+    ("test_accuracy", float("nan")),
+    ("test_accuracy", 7.5),
+    ("test_accuracy", -0.1),
+    ("val_accuracy", float("inf")),
+    ("val_loss", -1.0),
+    ("val_loss", float("nan")),
+    ("best_epoch", 21),
+    ("best_epoch", None),
+    ("epochs", HUGE),
+    ("epochs", None),
+    ("seconds", float("-inf")),
+    ("seconds", -3.0),
+    ("seconds", None),
+    ("finished", "yesterday"),
+    ("error", "it failed as well"),
+    ("config", {"order": float("nan")}),
+    ("confusion", [[3, 1], [0]]),
+    ("confusion", [[3, 1]]),
+    ("confusion", [[3, -1], [0, 4]]),
+    ("confusion", [[3, HUGE], [0, 4]]),
+    ("confusion", []),
+    ("reliability", RELIABILITY | {"count": [8]}),
+    ("reliability", RELIABILITY | {"correct": [9, 1]}),
+    ("reliability", RELIABILITY | {"correct": [-1, 1]}),
+    ("reliability", RELIABILITY | {"confidence": [6.5, 750.0]}),
+    ("reliability", RELIABILITY | {"confidence": [6.5, float("nan")]}),
+    ("reliability", {"count": [8], "correct": [7]}),
+    ("reliability", [8, 6.5, 7]),
+    ("measures", {"test_accuracy": 7.5}),
+    ("measures", {"loss_gap": float("nan")}),
+    ("measures", {"loss_gap": "wide"}),
+    ("measures", {"loss_gap": [1.0]}),
+    ("measures", {"los_gap": 1.0}),
+    ("measures", {"loss_curves": None}),
+    ("measures", {"loss_curves": CURVES | {"training": [2.0]}}),
+    ("measures", {"loss_curves": CURVES | {"training": [2.0, "low"]}}),
+    ("measures", {"loss_curves": {"training": [2.0, 1.0]}}),
+    ("measures", {"loss_curves": [1.0]}),
+    ("versions", {"torch": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    # UTF-8 has no half of a surrogate pair, so no CSV file has.
+    [
+        (kind, *pair)
+        for kind in ("csv", "json")
+        for pair in POISON
+        if (kind, pair[1]) != ("csv", "\ud800")
+    ],
+    ids=ascii,
+)
+def test_no_field_of_an_imported_trial_can_hold_what_a_training_does_not_give(
+    tmp_path: Path, kind: str, name: str, value: Any
+) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials([done(0), done(1), done(2)], path)
+    in_csv = json.dumps(value) if isinstance(value, dict | list) or name == "error" else value
+    edit(path, lambda rows: rows[1].update({name: in_csv if kind == "csv" else value}))
+    told = "cannot be read" if kind == "json" and is_nan(value) else "trial 2"
+    assert_refused(path, told, name if told == "trial 2" else "not a number")
+    if kind == "csv":
+        assert_refused(path, "line 3")
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether JSON has no such value anywhere in it."""
+    return "NaN" in json.dumps(value) or "Infinity" in json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"test_accuracy": 0.5}, {"measures": {"loss_gap": 0.5}}, {"error": None}], ids=str
+)
+def test_a_failed_trial_has_an_error_and_nothing_else(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "trials.json"
+    export_trials([failed(0)], path)
+    edit(path, lambda rows: rows[0].update(change))
+    assert_refused(path, "trial 1", *change)
+
+
+def test_a_trial_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trials.json"
+    export_trials([done(0), done(1), done(0)], path)
+    assert_refused(path, "trial 3", "occurs twice")
+
+
+def test_json_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trials.json"
+    path.write_text("[" * 100_000)
+    assert_refused(path, "nested too deep")
+
+
+def test_formulas_are_neutral_in_csv_and_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "trials.csv"
+    record = replace(done(0), trial=replace(done(0).trial, dataset="=cmd()/a.npz", preset="'-x"))
+    export_trials([record], path)
+    with path.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["dataset"], row["preset"]) == ("'=cmd()/a.npz", "''-x")
+    with Store(tmp_path / "to") as store:
+        import_trials(store, path)
+        assert stored(store) == by_id([record])
+
+
 def test_a_column_of_the_wrong_type_in_parquet_is_told_too(tmp_path: Path) -> None:
     path = tmp_path / "trials.parquet"
     export_trials([done(0), done(1)], path)
@@ -356,6 +496,27 @@ def test_a_csv_file_cut_short_inside_a_row_is_refused(tmp_path: Path, record: Re
                 accepted[end] = text[last_row:end]
             store.connection.execute("delete from trials")
     assert not accepted, f"taken for whole: {list(accepted.values())[:3]}"
+
+
+@pytest.mark.parametrize("kind", ["csv.gz", "parquet"])
+@pytest.mark.parametrize("flips", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_in_a_file_with_checksums_is_refused_or_harmless(
+    tmp_path: Path, kind: str, flips: int
+) -> None:
+    """The trials in an experiment's folder, from which another machine continues, are csv.gz."""
+    path = tmp_path / f"trials.{kind}"
+    records = [done(seed) for seed in range(20)]
+    export_trials(records, path)
+    noticed = 0
+    for seed in range(flips):
+        with damage.restored(path), Store(tmp_path / str(seed)) as store:
+            told = damage.flip_bit(path, seed)
+            if damage.error_of(lambda: import_trials(store, path), ConfigError):
+                noticed += 1
+                assert stored(store) == {}, told
+            else:
+                assert stored(store) == by_id(records), told
+    assert noticed, "no flip was noticed"
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])

@@ -21,16 +21,18 @@ from typing import Any
 
 import pytest
 
+import damage
 from dropnode.engines.base import Failure
-from dropnode.errors import ConfigError
+from dropnode.errors import ConfigError, StoreError, WorkError
 from dropnode.experiments import experiment
 from dropnode.experiments.exchange import export_trials
 from dropnode.experiments.experiment import EXPORT, Part, report
+from dropnode.experiments.record import Record
 from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Finished, Trial, now
 from dropnode.files import FolderLock
 
@@ -292,7 +294,10 @@ def test_exported_trials_are_continued_from(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text.replace(b',"grand",', b',"grnad",', 1), "trial 1: the id is .*nothing"),
+        (
+            lambda text: text.replace(b',"grand",', b',"grnad",', 1),
+            "trial 1 .* the id is .*nothing",
+        ),
         (lambda text: text[: len(text) // 2], "its last line is not complete"),
     ],
     ids=["an altered trial", "half a file"],
@@ -414,6 +419,26 @@ def test_a_full_disk_is_told_and_what_is_done_is_gone_on_from(tmp_path: Path) ->
     assert [found["n"] for found in results["rows"]] == [20, 20]
 
 
+def test_a_full_disk_at_every_write_loses_no_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all files but the store, whose full disk is above."""
+    with monkeypatch.context() as patch:
+        disk = damage.FullDisk(patch, fatal=10**6)
+        expected = reproduce(spec(), tmp_path / "whole", Engine(by_its_id))
+    assert disk.writes == 6, "a kind of file is new, or is not counted"
+    for fatal in range(1, disk.writes + 1):
+        out, engine = tmp_path / str(fatal), Engine(by_its_id)
+        with monkeypatch.context() as patch:
+            damage.FullDisk(patch, fatal)
+            with pytest.raises(OSError, match="No space left on device") as told:
+                reproduce(spec(), out, engine)
+        assert str(out) in str(told.value), "the file is not named"
+        assert len(stored(out)) == len(engine.asked)
+        resumed = reproduce(spec(), out, idle if engine.asked else Engine(by_its_id))
+        assert resumed["rows"] == expected["rows"]
+
+
 def test_a_second_driver_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
     def tries_again(trials: Sequence[Trial], job: Job) -> Outcomes:
         with pytest.raises(ConfigError, match="another process is writing"):
@@ -429,10 +454,92 @@ def test_a_second_driver_is_refused_and_the_first_not_disturbed(tmp_path: Path) 
 
 def test_what_a_killed_writer_left_half_written_is_cleared_up(tmp_path: Path) -> None:
     reproduce(spec(), tmp_path, Engine())
-    leftover = tmp_path / ".results.json.4711.0a1b2c3d.tmp"
+    leftover = tmp_path / ".dropnode-4711-0a1b2c3d.tmp"
     leftover.write_text('{"rows": [')
+    others = [tmp_path / name for name in (".notes.tmp", ".dropnode-draft.tmp", "a.tmp")]
+    for other in others:
+        other.write_text("precious")
     reproduce(spec(), tmp_path, idle)
     assert not leftover.exists()
+    assert [other.read_text() for other in others] == ["precious"] * 3
+
+
+def test_the_folder_of_something_else_is_refused_before_anything_in_it_changes(
+    tmp_path: Path,
+) -> None:
+    """Not even a file that could be one of ours is removed."""
+    names = ["thesis.tex", ".dropnode-4711-0a1b2c3d.tmp", ".draft.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("precious")
+    with pytest.raises(ConfigError, match="is not the folder of an experiment"):
+        reproduce(spec(), tmp_path, idle)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_another_experiment_in_a_used_folder_is_refused(tmp_path: Path) -> None:
+    before = reproduce(spec(), tmp_path, Engine())
+    with pytest.raises(ConfigError, match=r"has the experiment 'tiny'; .* 'other' with --out"):
+        reproduce(spec(name="other"), tmp_path, idle)
+    assert json.loads((tmp_path / "results.json").read_text())["rows"] == before["rows"]
+
+
+@pytest.mark.parametrize("emptied", ["deleted", "no bytes", "no rows"])
+def test_report_imports_what_the_store_has_lost(tmp_path: Path, emptied: str) -> None:
+    results = reproduce(spec(), tmp_path, Engine(by_its_id))
+    path = tmp_path / FILE
+    if emptied == "no rows":
+        with Store(tmp_path) as store:
+            store.connection.execute("delete from trials")
+    else:
+        path.unlink()
+        if emptied == "no bytes":
+            path.touch()
+    report(tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["rows"] == results["rows"]
+
+
+def test_report_without_any_trial_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
+    reproduce(spec(), tmp_path, Engine())
+    before = (tmp_path / "results.json").read_bytes()
+    (tmp_path / EXPORT).unlink()
+    (tmp_path / FILE).unlink()
+    with pytest.raises(ConfigError, match="has no trials"):
+        report(tmp_path)
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_a_damaged_store_is_said_with_a_cure_that_works(tmp_path: Path) -> None:
+    results = reproduce(spec(), tmp_path, Engine(by_its_id))
+    damage.zero(tmp_path / FILE, 4096, 4096)
+    for act in (lambda: reproduce(spec(), tmp_path, idle), lambda: report(tmp_path)):
+        with pytest.raises(StoreError, match=f"{FILE} is damaged .* move it away .* {EXPORT}"):
+            act()
+    (tmp_path / FILE).rename(tmp_path / "damaged")
+    report(tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["rows"] == results["rows"]
+    reproduce(spec(), tmp_path, idle)
+
+
+class Deletes:
+    """Deletes the folder of an experiment when its second trial has ended."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.ended = out, 0
+
+    def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None: ...
+
+    def on_end(self, record: Record) -> None:
+        self.ended += 1
+        if self.ended == 2:
+            shutil.rmtree(self.out)
+
+
+def test_a_folder_that_is_deleted_under_an_experiment_is_an_error(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(WorkError, match="was deleted while the experiment was writing to it"):
+        reproduce(spec(), out, Engine(), observers=[Deletes(out)])
+    assert not out.exists()
+    assert [found["n"] for found in reproduce(spec(), out, Engine())["rows"]] == [3, 3]
 
 
 def test_a_spec_that_cannot_be_run_is_an_error_before_anything_is(tmp_path: Path) -> None:
@@ -452,10 +559,35 @@ def test_report_sums_up_anew_what_is_there(tmp_path: Path) -> None:
     expected = {key: results[key] for key in anew}
     assert anew | {"finished": None} == expected | {"finished": None}
     assert (tmp_path / "results.md").read_text().count("GRAND") == 1
-    for broken in ("[]", "{}", "not json", '{"name": "x", "spec": "title: x", "part": 5}'):
-        (tmp_path / "experiment.json").write_text(broken)
-        with pytest.raises(ConfigError):
+
+
+def test_a_damaged_record_of_an_experiment_is_named_and_written_again(tmp_path: Path) -> None:
+    reproduce(spec(), tmp_path, Engine())
+    path = tmp_path / "experiment.json"
+    sound = json.loads(path.read_text())
+    story = {key: value for key, value in sound.items() if key != "sha256"}
+    broken = ["", "[]", "null", "{}", "not json", "[" * 100_000, "\ud800"]
+    for changes in (
+        {"command": 5},
+        {"part": 5},
+        {"part": {"datasets": "sbm", "methods": None, "seeds": None}},
+        {"part": {"seeds": "many"}},
+        {"spec": None},
+        {"spec": "title: x"},
+        {"name": ["x"]},
+        {"more": 1},
+    ):
+        broken.append(json.dumps(story | changes))
+    broken.append(json.dumps(sound | {"spec": sound["spec"].replace("seeds: 3", "seeds: 2")}))
+    broken += [json.dumps({k: v for k, v in story.items() if k != key}) for key in story]
+    for text in broken:
+        path.write_text(text, errors="surrogatepass")
+        with pytest.raises(
+            ConfigError, match=r"experiment\.json .*: dropnode reproduce EXPERIMENT"
+        ):
             report(tmp_path)
+    reproduce(spec(), tmp_path, idle)
+    report(tmp_path)
 
 
 def prefer(trial: Trial) -> tuple[float, float]:

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from dropnode.engines.base import Failure
 from dropnode.experiments.live_table import LiveTable
+from dropnode.experiments.record import Record
 from dropnode.experiments.run import Job
 from dropnode.experiments.runner import Cell, run_cells
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Data, Finished, Trial
 
 FINISHED = "2026-11-16T02:10:00+00:00"

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import damage
 from dropnode.engines.base import Failure
-from dropnode.errors import ConfigError, StoreError
-from dropnode.experiments.store import FILE, LAYOUT, Record, Store
+from dropnode.errors import ConfigError, DropnodeError, StoreError
+from dropnode.experiments.record import Record
+from dropnode.experiments.store import FILE, LAYOUT, Store
 from dropnode.experiments.trials import Finished, Trial, read_history, write_history
 from dropnode.files import FolderLock
 
@@ -331,6 +333,124 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert str(file) in str(told.value)
     assert file.read_text() == "what somebody wrote\n" * 100
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_row_with_other_numbers_is_an_error_that_names_the_trial(tmp_path: Path) -> None:
+    """Such as a flipped bit in a digit, which SQLite cannot notice."""
+    with Store(tmp_path) as store:
+        store.add([done(0), done(1)])
+        store.connection.execute(
+            "update trials set metrics = replace(metrics, '0.001', '0.901') where seed = 1"
+        )
+        with pytest.raises(StoreError, match=f"checksum of trial {trial(1).id} .* move it away"):
+            list(store.records())
+        assert_whole(store, 0)
+
+
+def test_a_damaged_history_is_an_error_that_names_the_trial(tmp_path: Path) -> None:
+    record, content = done(0)
+    with Store(tmp_path) as store:
+        for broken in (b"", b"every epoch", content[:50], content[:60] + b"x" + content[61:]):
+            store.connection.execute("delete from trials")
+            store.connection.execute("delete from histories")
+            store.add([(record, broken)])
+            with pytest.raises(StoreError, match=f"damaged .the history of trial {trial(0).id}"):
+                store.history(trial(0).id)
+
+
+@pytest.mark.parametrize("flips", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_noticed_or_harmless(tmp_path: Path, flips: int) -> None:
+    """Nothing that is read from a damaged store differs from what was stored."""
+    seeds = range(12)
+    with Store(tmp_path) as store:
+        store.add(done(seed, epochs=100) for seed in seeds)
+    expected = [done(seed, epochs=100) for seed in seeds]
+    file, noticed = tmp_path / FILE, 0
+
+    def read() -> None:
+        with Store(tmp_path) as store:
+            assert list(store.records()) == [record for record, _ in expected]
+            for record, content in expected:
+                found = store.history(record.trial.id)
+                assert found is not None
+                for name, column in read_history(content).items():
+                    assert found[name].tolist() == column.tolist()
+
+    for seed in range(flips):
+        with damage.restored(file):
+            told = damage.flip_bit(file, seed)
+            try:
+                error = damage.error_of(read, DropnodeError)
+            except AssertionError:
+                pytest.fail(f"other values were read: {told}")
+            assert error is None or FILE in error, told
+            noticed += error is not None
+        for extra in ("-wal", "-shm"):
+            file.with_name(FILE + extra).unlink(missing_ok=True)
+    assert noticed, "no flip was noticed"
+
+
+@pytest.mark.parametrize("fate", ["cut", "zeros", "another file"])
+def test_a_store_that_lost_a_part_is_an_error_with_a_cure(tmp_path: Path, fate: str) -> None:
+    with Store(tmp_path) as store:
+        store.add(done(seed, epochs=500) for seed in range(20))
+    file, other = tmp_path / FILE, tmp_path / "other"
+    if fate == "cut":
+        damage.truncate(file, file.stat().st_size // 2)
+    elif fate == "zeros":
+        damage.zero(file, 0, 100)
+    else:
+        other.write_bytes(b"something else" * 999)
+        damage.exchange(file, other)
+    with pytest.raises(StoreError, match=f"{FILE} is damaged .* restore it from a copy"):
+        look(tmp_path)
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute("create table letters (text)")
+    connection.close()
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(ConfigError, match="is a database of something else"):
+        Store(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_a_store_without_checksums_gets_them(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.add([done(0), failed(1)])
+        store.connection.execute("alter table trials drop column sha256")
+        store.connection.execute("pragma user_version = 2")
+    with Store(tmp_path) as store:
+        assert_whole(store, 0)
+        assert store.add([done(1)]) == 1
+        assert_whole(store, 1)
+        store.connection.execute("update trials set preset = 'paper' where seed = 0")
+        with pytest.raises(StoreError, match="checksum"):
+            list(store.records())
+
+
+def open_many(folder: Path, rounds: int) -> list[str]:
+    """Open new stores as soon as somebody else does, too; return the errors."""
+    errors = []
+    for turn in range(rounds):
+        # Both wait for the same moment, so that both find no file.
+        while time.time() % 0.01 > 0.0005:
+            pass
+        try:
+            Store(folder / str(turn)).close()
+        except DropnodeError as error:
+            errors.append(str(error))
+    return errors
+
+
+@FORKS
+@pytest.mark.parametrize("rounds", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_processes_that_open_a_new_store_at_once_all_can(tmp_path: Path, rounds: int) -> None:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(3, mp_context=context) as pool:
+        futures = [pool.submit(open_many, tmp_path, rounds) for _ in range(3)]
+        assert [future.result(timeout=300) for future in futures] == [[], [], []]
 
 
 def test_a_damaged_store_is_an_error_that_names_it(tmp_path: Path) -> None:

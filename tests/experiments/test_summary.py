@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import errno
+import html
+import io
 import json
 import re
 import statistics
@@ -15,10 +17,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
+from dropnode.csv_text import csv_rows
 from dropnode.errors import ConfigError
 from dropnode.experiments import measures, writers
 from dropnode.experiments.measures import Measure
+from dropnode.experiments.record import Record
 from dropnode.experiments.results import (
     DatasetFacts,
     Machine,
@@ -30,7 +35,6 @@ from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.statistics import Summary, compare, holm
-from dropnode.experiments.store import Record
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data, Trial
 from dropnode.experiments.writers import as_csv, as_latex, as_markdown, write_results
@@ -506,7 +510,8 @@ def tables(markdown: str) -> list[list[list[str]]]:
     for line in markdown.splitlines():
         if line.startswith("|"):
             cells = re.split(r"(?<!\\)\|", line)[1:-1]
-            found[-1].append([cell.strip().replace("\\|", "|") for cell in cells])
+            unescaped = [re.sub(r"\\([|\[`\\])", r"\1", cell.strip()) for cell in cells]
+            found[-1].append([html.unescape(cell) for cell in unescaped])
         elif found[-1]:
             found.append([])
     assert all(len({len(line) for line in table}) <= 1 for table in found), "ragged"
@@ -626,6 +631,31 @@ def named(label: str) -> Results:
 def test_a_label_with_any_marks_stays_one_cell_of_markdown(label: str) -> None:
     (table,) = tables(as_markdown(named(label)))
     assert [line[0] for line in table[2:]] == [label, "B"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<script>alert(1)</script>", "[x](javascript:alert(1))", "a `b` \\| c", "&lt;b>", "<!--"],
+)
+def test_a_reader_of_markdown_sees_text_from_outside_as_it_is(text: str) -> None:
+    """The renderer is the one that comes with rich."""
+    results = replace(named(text), title=text, description=text, command=f"dropnode\n{text}")
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(as_markdown(results))
+    shown = html.escape(text, quote=False)
+    assert f"<h1>{shown}</h1>" in rendered.replace("&quot;", '"')
+    assert f"<p>{shown}</p>" in rendered
+    assert f"<td>{shown}</td>" in rendered
+    assert f"{shown}\n</code>" in rendered
+    assert re.findall(r"<(?:script|a|!--)", rendered) == []
+
+
+def test_formulas_are_neutral_in_the_table_for_spreadsheets() -> None:
+    formulas = ["=1+1", "+1", "-1", "@x", "\t=1", "'=1", "plain"]
+    rows = [empty_row(str(number), label=text) for number, text in enumerate(formulas)]
+    text = as_csv(results_with(rows=rows))
+    written = [row["label"] for row in csv.DictReader(io.StringIO(text))]
+    assert written == ["'=1+1", "'+1", "'-1", "'@x", "'\t=1", "''=1", "plain"]
+    assert [row["label"] for _, row in csv_rows(text)] == formulas
 
 
 def test_a_claim_with_a_pipe_stays_one_cell_of_markdown(data: Data, stored: Stored) -> None:

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from test_loop import Slope, fingerprint
 
+import damage
 from dropnode.errors import CheckpointError
 from dropnode.graph import Graph
 from dropnode.methods.grand.config import GrandConfig
@@ -235,6 +236,44 @@ def test_a_truncated_file_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> 
     for length in [0, 1, 7, 8, 9, 100, len(whole) // 2, len(whole) - 1]:
         path.write_bytes(whole[:length])
         assert_refused(path)
+
+
+@pytest.mark.parametrize("flips", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_refused_or_harmless(
+    community: Graph, configure: Configure, tmp_path: Path, flips: int
+) -> None:
+    """A damaged checkpoint that is accepted resumes to the weights of a whole one."""
+    path, config = tmp_path / "run.safetensors", configure(max_epochs=4)
+    whole = Grand(config)
+    expected = fingerprint(whole, train(whole, community))
+    killed(Grand(config), community, path, 3)
+    refused = 0
+    for seed in range(flips):
+        with damage.restored(path):
+            told = damage.flip_bit(path, seed)
+            resumed = Grand(config)
+            error = damage.error_of(lambda: read_checkpoint(path), CheckpointError)
+            if error is None:
+                outcome = train(resumed, community, checkpoint=path)
+                assert fingerprint(resumed, outcome) == expected, told
+            else:
+                assert str(path) in error, told
+                assert "delete it to start again" in error, told
+                refused += 1
+    assert refused > flips / 2
+
+
+def test_exchanged_and_zeroed_checkpoints_are_refused(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "run.safetensors", tmp_path / "other"
+    write_checkpoint(path, checkpoint)
+    with damage.restored(path):
+        damage.zero(path, path.stat().st_size - 8, 8)
+        assert_refused(path)
+    other.write_bytes(b"{}")
+    damage.exchange(path, other)
+    assert_refused(path)
 
 
 @pytest.mark.parametrize("content", [b"garbage", b"\x00" * 4096, b"\xff" * 4096, b"{}" * 50])

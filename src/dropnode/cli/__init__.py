@@ -26,6 +26,7 @@ from dropnode.cli.reproduce import reproduce
 from dropnode.cli.train import train
 from dropnode.cli.trials import trials
 from dropnode.errors import DropnodeError
+from dropnode.files import explained
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,7 +106,7 @@ def _explain(error: BaseException) -> tuple[str, int] | None:
     elif _out_of_memory(error):
         message, code = f"out of memory: {error}; use a smaller graph or fewer jobs", WORK_ERROR
     elif isinstance(error, OSError):
-        message, code = str(error) or type(error).__name__, WORK_ERROR
+        message, code = explained(error), WORK_ERROR
     else:
         return None
     return " ".join(message.split()), code

@@ -58,14 +58,15 @@ def attack(
         if option in changes:
             raise ConfigError(f"--set {option}=...; the {option} has an option: --{option}")
     check_ending(out)
-    _check_writable(out)
     source = Reference.parse(dataset)
     reference = source.then(KINDS[kind], {**changes, "rate": rate, "seed": seed})
+    origin = f"{reference}, split seed {split_seed}"
+    _check_out(out, source.source, origin)
     clean = source.load(split_seed)
     started = time.perf_counter()
     with StepsBar(f"{kind} on {dataset}", Console(stderr=True)) as bar:
         attacked = reference.last.transformed(clean, bar.watch)
-    save_graph(attacked, out, origin=f"{reference}, split seed {split_seed}")
+    save_graph(attacked, out, origin=origin)
     seconds = time.perf_counter() - started
     added = int((attacked.adjacency > clean.adjacency).nnz // 2)
     removed = int((clean.adjacency > attacked.adjacency).nnz // 2)
@@ -88,10 +89,26 @@ def attack(
     print(f"train on it: dropnode train {out} --method gcn")
 
 
-def _check_writable(out: Path) -> None:
-    """Raise an error where the result cannot be written, before hours of work rather than after."""
-    from dropnode.errors import ConfigError
+def _check_out(out: Path, source: str, origin: str) -> None:
+    """Raise an error where the result may not be written, before hours of work rather than after.
+
+    As in every command, a file that is there is replaced only by the result of the same command.
+    """
+    from dropnode.data.graph_file import read_graph
+    from dropnode.errors import ConfigError, DropnodeError
 
     folder = next(parent for parent in out.absolute().parents if parent.exists())
     if out.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(f"{out} cannot be written; choose another file with --out")
+    if not os.path.lexists(out):
+        return
+    if os.path.exists(source) and os.path.samefile(source, out):
+        raise ConfigError(f"{out} is the graph to attack; choose another file with --out")
+    try:
+        same = read_graph(out).notes[-1:] == (origin,)
+    except DropnodeError:
+        same = False
+    if not same:
+        raise ConfigError(
+            f"{out} exists and is not the result of this command; choose another file with --out"
+        )

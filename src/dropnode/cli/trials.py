@@ -14,7 +14,8 @@ from rich.text import Text
 from dropnode.cli.common import AsJson, tell
 
 if TYPE_CHECKING:
-    from dropnode.experiments.store import Record, Store
+    from dropnode.experiments.record import Record
+    from dropnode.experiments.store import Store
 
 
 def trials(
@@ -33,7 +34,13 @@ def trials(
 ) -> None:
     """List the trials in an experiment's folder, export them to a file, or import them."""
     from dropnode.errors import ConfigError
-    from dropnode.experiments.exchange import export_trials, import_trials, row_of
+    from dropnode.experiments.exchange import (
+        check_replaceable,
+        export_trials,
+        import_trials,
+        row_of,
+    )
+    from dropnode.experiments.experiment import check_folder
     from dropnode.experiments.store import FILE, Store
     from dropnode.files import FolderLock
     from dropnode.settings import suggestion
@@ -55,6 +62,7 @@ def trials(
         assert file is not None
         if dataset or method or status:
             raise ConfigError("import does not filter; leave out --dataset, --method and --status")
+        check_folder(folder)
         with FolderLock(folder), Store(folder) as store:
             taken = import_trials(store, file)
         tell(as_json, {"imported": taken}, f"{taken} trials imported into {folder}")
@@ -63,6 +71,7 @@ def trials(
         records = _select(store, dataset, method, status)
         if action == "export":
             assert file is not None
+            check_replaceable(file)
             count = export_trials(records, file)
             tell(as_json, {"exported": count}, f"{count} trials exported to {file}")
         elif as_json:

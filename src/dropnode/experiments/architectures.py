@@ -29,7 +29,15 @@ from typing import Any
 
 from dropnode.errors import ConfigError, GraphError, TrainingError
 from dropnode.experiments.trials import Trial
-from dropnode.files import atomic_write, remove_leftovers, write_json
+from dropnode.files import (
+    SEAL,
+    atomic_write,
+    is_vacant,
+    remove_leftovers,
+    seal,
+    unseal,
+    write_json,
+)
 from dropnode.graph import Graph, Split
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_controller import (
@@ -40,6 +48,7 @@ from dropnode.methods.baselines.graphnas_controller import (
 )
 from dropnode.methods.baselines.graphnas_space import SPACE, WIDEST, spell
 from dropnode.ops.randomness import Stream
+from dropnode.settings import check_keys, parse_json, read_record, read_sealed
 from dropnode.training import train
 
 STORY, CHILDREN = "search.json", "children.jsonl"
@@ -260,50 +269,49 @@ def _open(folder: Path, story: dict[str, Any]) -> list[Child]:
     """Return the children in the folder of this search, which is created if it is new."""
     record, path = folder / STORY, folder / CHILDREN
     if not record.exists():
-        if path.exists():
+        if not is_vacant(folder):
             raise ConfigError(
-                f"{folder} has {CHILDREN} but no {STORY}; choose another folder for this search"
+                f"{folder} exists and is not the folder of a search; choose a new folder with --out"
             )
-        write_json(record, story)
+        remove_leftovers(folder)
+        write_json(record, seal(story))
         return []
-    remove_leftovers(folder)
-    before = _parse(record.read_text(encoding="utf-8"), record)
+    before = read_sealed(record, _CURE)
     for key in {**before, **story}:
         if before.get(key) != story.get(key):
             raise ConfigError(
                 f"{folder} has a search with another {key} ({before.get(key)!r} there, "
-                f"{story.get(key)!r} requested); choose another folder for this search"
+                f"{story.get(key)!r} requested); {_CURE}"
             )
+    remove_leftovers(folder)
     if not path.exists():
         return []
-    # Text after the last line end is a child that was written only in part.
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    try:
+        # Text after the last line end is a child that was written only in part.
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read ({error}); {_CURE}") from error
     return [_child(line, f"line {number} of {path}") for number, line in enumerate(lines, start=1)]
 
 
+_CURE = "choose another folder for this search"
+
+
 def _child(line: str, where: str) -> Child:
-    values = _parse(line, where)
-    if values.keys() != {field.name for field in dataclasses.fields(Child)}:
-        raise ConfigError(
-            f"{where} is not a child of a search; choose another folder for this search"
-        )
-    return Child(**values)
-
-
-def _parse(text: str, where: str | Path) -> dict[str, Any]:
     try:
-        values = json.loads(text)
-    except ValueError as error:
+        values = parse_json(line)
+        check_keys(values, [field.name for field in dataclasses.fields(Child)], [SEAL], where)
+        return read_record(Child, unseal(values), where)
+    except (ConfigError, ValueError) as error:
         raise ConfigError(
-            f"{where} cannot be read ({error}); delete it and everything after it"
+            f"{where} is not a child of a search ({error}); delete it and everything after it"
         ) from error
-    return values if isinstance(values, dict) else {}
 
 
 def _write(folder: Path, children: list[Child]) -> None:
     with atomic_write(folder / CHILDREN, "w") as file:
         for child in children:
-            file.write(json.dumps(dataclasses.asdict(child), allow_nan=False) + "\n")
+            file.write(json.dumps(seal(dataclasses.asdict(child)), allow_nan=False) + "\n")
 
 
 def _expected(child: Child, word: str, folder: Path) -> Child:

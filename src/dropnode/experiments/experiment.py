@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from typing import Any
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.measures import not_standard
+from dropnode.experiments.record import Record
 from dropnode.experiments.report import write_report
 from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.run import Job
@@ -35,14 +35,17 @@ from dropnode.experiments.runner import (
 )
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
-from dropnode.experiments.store import FILE, Record, Store
+from dropnode.experiments.store import EXPORT, FILE, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
-from dropnode.files import FolderLock, remove_leftovers, write_json
+from dropnode.files import FolderLock, is_vacant, remove_leftovers, seal, write_json
+from dropnode.settings import read_record, read_sealed
 
-EXPORT = "trials.csv.gz"
-"""The name of the exported trials in an experiment's folder."""
+STORY = "experiment.json"
+
+OLD_EXPORT = "trials.csv"
+"""The exported trials of an earlier version, which did not compress them."""
 
 EXPORT_EVERY = 60.0
 """Seconds between exports of the trials while an experiment runs."""
@@ -62,6 +65,16 @@ class Part:
 
 
 ALL = Part()
+
+
+@dataclass(frozen=True)
+class Story:
+    """The content of ``experiment.json``: the spec, the requested part of it, and the command."""
+
+    name: str
+    spec: str
+    part: Part
+    command: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,7 @@ def reproduce(
     Ctrl-C stops the running trials; the finished ones are summarised.
     """
     chosen = part.of(spec)
+    check_folder(out, spec.name)
     with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
         _import_exported(store, out)
@@ -118,8 +132,8 @@ def reproduce(
         job = Job(data, not_standard(chosen.measures))
         # Planned before anything is run, so that an invalid spec is an error at once.
         cells = row_cells(chosen, data)
-        story = {"name": spec.name, "spec": spec.text, "part": asdict(part), "command": command}
-        write_json(out / "experiment.json", story)
+        story = Story(spec.name, spec.text, part, command)
+        write_json(out / STORY, seal(asdict(story)))
         interrupted, failures = False, _Failures()
         try:
             observing = [*observers, _Exports(store, out), failures]
@@ -130,7 +144,7 @@ def reproduce(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            export_trials(store.records(), out / EXPORT)
+            _export(store, out)
         results = _sum_up(chosen, data, store, command)
         write_results(out, results)
         stored = {record.trial.id: record for record in store.records()}
@@ -155,41 +169,78 @@ def reproduce(
 
 def report(out: Path) -> Path:
     """Summarise the trials in an experiment's folder and write its report; nothing is run."""
-    try:
-        story = json.loads((out / "experiment.json").read_text(encoding="utf-8"))
-        spec = parse_spec(story["name"], story["spec"])
-        asked = story["part"]
-        datasets, methods = (
-            None if asked[key] is None else tuple(asked[key]) for key in ("datasets", "methods")
-        )
-        part = Part(datasets, methods, asked["seeds"])
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ConfigError(
-            f"{out} has no experiment ({type(error).__name__}: {error}); first run: "
-            f"dropnode reproduce EXPERIMENT --out {out}"
-        ) from error
-    chosen = part.of(spec)
-    exported_only = not (out / FILE).exists()
+    if not (out / STORY).is_file():
+        raise ConfigError(f"{out} has no experiment; {_first(out)}")
+    story = read_story(out)
+    chosen = story.part.of(parse_spec(story.name, story.spec))
     with Store(out) as store:
-        if exported_only:
-            _import_exported(store, out)
+        _import_exported(store, out)
+        if not store.statuses():
+            raise ConfigError(f"{out} has no trials; {_first(out)}")
         data = Data.load(chosen.datasets, chosen.split_seeds)
-        write_results(out, _sum_up(chosen, data, store, story["command"]))
+        write_results(out, _sum_up(chosen, data, store, story.command))
     return write_report(out)
 
 
+def read_story(out: Path) -> Story:
+    """Return the experiment of a folder; a damaged record is an error."""
+    path = out / STORY
+    cure = f"write it again with: dropnode reproduce EXPERIMENT --out {out}"
+    try:
+        story = read_record(Story, read_sealed(path, cure), "experiment")
+        parse_spec(story.name, story.spec)
+    except ConfigError as error:
+        if str(path) in str(error):
+            raise
+        raise ConfigError(f"{path} is invalid ({error}); {cure}") from error
+    return story
+
+
+def check_folder(out: Path, name: str | None = None) -> None:
+    """Raise :class:`ConfigError` unless a folder is new or has an experiment of this name."""
+    ours = (STORY, FILE, EXPORT, OLD_EXPORT, FolderLock.FILE)
+    if not is_vacant(out) and not any((out / one).is_file() for one in ours):
+        raise ConfigError(
+            f"{out} exists and is not the folder of an experiment; choose a new folder with --out"
+        )
+    if name is None or not (out / STORY).is_file():
+        return
+    try:
+        there = read_story(out).name
+    except ConfigError:
+        # Damaged, or of another version. It is written again, and the trials do not depend on it.
+        return
+    if there != name:
+        raise ConfigError(
+            f"{out} has the experiment {there!r}; choose another folder for {name!r} with --out"
+        )
+
+
+def _first(out: Path) -> str:
+    return f"first run: dropnode reproduce EXPERIMENT --out {out}"
+
+
 def _import_exported(store: Store, out: Path) -> None:
-    """Import the exported trials of a folder; earlier versions did not compress them."""
-    for name in (EXPORT, "trials.csv"):
+    """Import the exported trials of a folder that its store lacks."""
+    for name in (EXPORT, OLD_EXPORT):
         if (out / name).exists():
             import_trials(store, out / name)
+
+
+def _export(store: Store, out: Path) -> None:
+    """Export all trials of a folder, unless it was deleted under us."""
+    if not store.path.exists():
+        raise WorkError(
+            f"{out} was deleted while the experiment was writing to it; run the same command again"
+        )
+    export_trials(store.records(), out / EXPORT)
 
 
 class _Exports:
     """Exports the trials regularly, so that they can be copied while the experiment runs."""
 
     def __init__(self, store: Store, out: Path) -> None:
-        self.store, self.path = store, out / EXPORT
+        self.store, self.out = store, out
         self.written = time.monotonic()
 
     def on_plan(self, cells: Sequence[Cell], ended: Mapping[str, Record]) -> None:
@@ -198,7 +249,7 @@ class _Exports:
     def on_end(self, record: Record) -> None:
         """Export all trials if the last export is old."""
         if time.monotonic() - self.written >= EXPORT_EVERY:
-            export_trials(self.store.records(), self.path)
+            _export(self.store, self.out)
             self.written = time.monotonic()
 
 

@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dropnode.experiments.record import Record
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.statistics import summarise
-from dropnode.experiments.store import Record
 from dropnode.experiments.writers import mean_and_std
 from dropnode.training.progress import clock
 

@@ -7,6 +7,7 @@ trial's identity: a stored trial without a requested measure is run again to add
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -256,10 +257,19 @@ def not_standard(names: Iterable[str]) -> tuple[str, ...]:
 
 def measure(training: Training, further: Iterable[str] = ()) -> dict[str, Any]:
     """Return the standard measures of a training, and the requested further ones."""
-    measured = {name: MEASURES[name].function(training) for name in (*STANDARD, *further)}
+    measured = {name: _finite(MEASURES[name].function(training)) for name in (*STANDARD, *further)}
     # A number that is missing is stored as None; a matrix or diagram that is missing is left out.
     return {
         name: value
         for name, value in measured.items()
         if value is not None or MEASURES[name].kind in NUMBERS
     }
+
+
+def _finite(value: Any) -> Any:
+    """Return a value without NaN and infinity, which JSON does not have; None if it has some."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return None
+    return value

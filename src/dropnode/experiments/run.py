@@ -13,9 +13,15 @@ from dropnode.environment import versions
 from dropnode.errors import ConfigError
 from dropnode.experiments.measures import Training, measure
 from dropnode.experiments.references import Reference
-from dropnode.experiments.run_folder import RunRecord, RunResult, earlier_result, write_folder
+from dropnode.experiments.run_folder import (
+    RunRecord,
+    RunResult,
+    begin_folder,
+    better_result,
+    earlier_result,
+    write_folder,
+)
 from dropnode.experiments.trials import Data, Finished, Trial, now, plan_with_choice, write_history
-from dropnode.files import write_json
 from dropnode.graph import Graph
 from dropnode.methods.table import Choice, restore_method
 from dropnode.training import Callback, Method, train
@@ -57,8 +63,9 @@ def run(
     """Train as requested, write everything to ``out`` if given, and return the result.
 
     With ``resume``, an interrupted run in ``out`` continues, and its result is bit-identical to
-    that of an uninterrupted one; a finished run is not trained again. ``data`` is loaded unless the
-    caller gives it.
+    that of an uninterrupted one; a finished run is not trained again. A run that is interrupted
+    earlier than the one in ``out`` changes nothing there. ``data`` is loaded unless the caller
+    gives it.
     """
     data = load(request) if data is None else data
     record, choice = prepare(request, data)
@@ -66,8 +73,7 @@ def run(
         finished = earlier_result(out, record, resume)
         if finished is not None:
             return finished
-        if not (out / "run.json").exists():
-            write_json(out / "run.json", asdict(record))
+        begin_folder(out, record)
     training = perform(
         choice.method,
         data.graph(request.dataset, request.split_seed),
@@ -78,6 +84,9 @@ def run(
     )
     result = _result(record, training, out)
     if out is not None:
+        better = better_result(out, result)
+        if better is not None:
+            return better
         write_folder(out, training, result)
     return result
 

@@ -13,19 +13,21 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from dropnode.errors import ConfigError
+from dropnode.csv_text import write_csv
+from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.measures import Training
-from dropnode.files import atomic_write, remove_leftovers, write_json
+from dropnode.files import is_vacant, remove_leftovers, seal, write_json
 from dropnode.methods.base import NodeClassifier
 from dropnode.saving import save_model
+from dropnode.settings import read_record, read_sealed
+
+RECORD, RESULT = "run.json", "result.json"
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,9 @@ def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | No
     ConfigError
         If the folder contains anything else, or contains a run and ``resume`` is false.
     """
-    path = out / "run.json"
-    if resume and out.is_dir():
-        remove_leftovers(out)
+    path = out / RECORD
     if not path.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if not is_vacant(out):
             raise ConfigError(
                 f"{out} exists and is not the folder of a run; choose a new folder with --out"
             )
@@ -134,19 +134,42 @@ def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | No
             f"{out} already has a run; add --resume to continue it, or choose "
             "another folder with --out"
         )
-    before, asked = _read_json(path), asdict(record)
+    before, asked = asdict(_read(RunRecord, path)), asdict(record)
     # Readable differences are reported first, hashes last.
     for key in sorted(asked, key=lambda name: (name == "id", "sha256" in name)):
-        if key != "versions" and before.get(key) != asked[key]:
+        if key != "versions" and before[key] != asked[key]:
             raise ConfigError(
-                f"{out} has a run with another {_difference(key, before.get(key), asked[key])}; "
+                f"{out} has a run with another {_difference(key, before[key], asked[key])}; "
                 "repeat its command, or choose another folder with --out"
             )
-    path = out / "result.json"
-    if not path.exists():
+    result = _result(out)
+    return None if result is None or result.interrupted else result
+
+
+def begin_folder(out: Path, record: RunRecord) -> None:
+    """Write the settings of a run into its folder, unless it has them; remove leftovers there."""
+    remove_leftovers(out)
+    if not (out / RECORD).exists():
+        write_json(out / RECORD, seal(asdict(record)))
+
+
+def check_folder(out: Path) -> None:
+    """Raise :class:`WorkError` if the folder of a run was deleted while it was running."""
+    if not (out / RECORD).exists():
+        raise WorkError(
+            f"{out} was deleted while the run was writing to it; run the same command again"
+        )
+
+
+def better_result(out: Path, result: RunResult) -> RunResult | None:
+    """Return the result that a folder has, if replacing it by this one would lose epochs.
+
+    A run is deterministic, so one that was interrupted later has seen all that this one has.
+    """
+    earlier = _result(out)
+    if earlier is None or not result.interrupted or earlier.epochs <= result.epochs:
         return None
-    result = _read_result(path)
-    return None if result.interrupted else result
+    return earlier
 
 
 def write_folder(out: Path, training: Training, result: RunResult) -> None:
@@ -155,27 +178,25 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
     assert graph.split is not None
     assert isinstance(training.method, NodeClassifier)
     columns = list(dict.fromkeys(name for line in outcome.history for name in line))
-    with atomic_write(out / "history.csv", "w") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(line | {"epoch": int(line["epoch"])} for line in outcome.history)
+    check_folder(out)
+    lines = [line | {"epoch": int(line["epoch"])} for line in outcome.history]
+    write_csv(
+        out / "history.csv", [columns, *([line.get(k, "") for k in columns] for line in lines)]
+    )
     part = np.full(graph.num_nodes, "", dtype=object)
     for name in ("train", "val", "test"):
         part[getattr(graph.split, name)] = name
     names = np.array([*graph.class_names, ""], dtype=object)  # the last is for unknown, -1
-    with atomic_write(out / "predictions.csv", "w") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["id", "part", "label", "predicted", "confidence"])
-        table.writerows(
-            zip(
-                graph.ids.tolist(),
-                part,
-                names[graph.labels],
-                names[probabilities.argmax(axis=1)],
-                (f"{value:.6f}" for value in probabilities.max(axis=1)),
-                strict=True,
-            )
-        )
+    predicted = zip(
+        graph.ids.tolist(),
+        part,
+        names[graph.labels],
+        names[probabilities.argmax(axis=1)],
+        (f"{value:.6f}" for value in probabilities.max(axis=1)),
+        strict=True,
+    )
+    heads = ("id", "part", "label", "predicted", "confidence")
+    write_csv(out / "predictions.csv", [heads, *predicted])
     values = asdict(result)
     provenance = {key: values[key] for key in ("dataset", "split", "preset", "method", "seed")}
     extra = {
@@ -193,17 +214,25 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
             outcome,
             f"{result.method} on {result.dataset}, preset {result.preset}, seed {result.seed}",
         )
-    write_json(out / "result.json", values)
+    write_json(out / RESULT, seal(values))
+    check_folder(out)
 
 
-def _read_result(path: Path) -> RunResult:
-    values = _read_json(path)
+def _result(out: Path) -> RunResult | None:
+    return _read(RunResult, out / RESULT) if (out / RESULT).exists() else None
+
+
+T = TypeVar("T")
+
+
+def _read(kind: type[T], path: Path) -> T:
+    cure = "choose another folder with --out"
     try:
-        return RunResult(**values)
-    except TypeError as error:
-        raise ConfigError(
-            f"{path} is not a result of this version ({error}); choose another folder with --out"
-        ) from error
+        return read_record(kind, read_sealed(path, cure), path.stem)
+    except ConfigError as error:
+        if str(path) in str(error):
+            raise
+        raise ConfigError(f"{path} is not one of this version ({error}); {cure}") from error
 
 
 def _difference(key: str, before: Any, now: Any) -> str:
@@ -211,15 +240,3 @@ def _difference(key: str, before: Any, now: Any) -> str:
         key = next(name for name in {**before, **now} if before.get(name) != now.get(name))
         before, now = before.get(key), now.get(key)
     return f"{key} ({before!r} there, {now!r} requested)"
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(value, dict):
-            raise ValueError(f"expected a JSON object, found {type(value).__name__}")
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error}); choose another folder with --out"
-        ) from error
-    return value

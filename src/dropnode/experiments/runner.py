@@ -10,9 +10,10 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from dropnode.engines.base import Failure
+from dropnode.experiments.record import Record
 from dropnode.experiments.run import Job
 from dropnode.experiments.spec import Search, Spec, combinations
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Data, Finished, Trial, plan
 
 Engine = Callable[[Sequence[Trial], Job], Generator[tuple[Trial, Finished | Failure], None, None]]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -21,10 +22,20 @@ from dropnode.engines.base import Failure, usable_jobs
 from dropnode.engines.local import run_local
 from dropnode.errors import ConfigError
 from dropnode.experiments.run import Request, load, prepare, run
-from dropnode.experiments.run_folder import RunRecord, RunResult, earlier_result
+from dropnode.experiments.run_folder import (
+    RunRecord,
+    RunResult,
+    check_folder,
+    earlier_result,
+)
 from dropnode.experiments.statistics import summarise
 from dropnode.experiments.trials import Data
-from dropnode.files import remove_leftovers, write_json
+from dropnode.files import is_vacant, remove_leftovers, write_json
+
+SUMMARY = "seeds.json"
+
+_SEED = re.compile(r"seed-\d+")
+"""The name of the folder of a seed."""
 
 INTERRUPTED = "interrupted"
 """The error of seeds without a result after Ctrl-C."""
@@ -173,7 +184,9 @@ def run_seeds(
         seconds=time.monotonic() - started,
     )
     if out is not None:
-        write_json(out / "seeds.json", asdict(summary))
+        for seed in results:
+            check_folder(_folder(out, seed))
+        write_json(out / SUMMARY, asdict(summary))
     return summary
 
 
@@ -209,11 +222,9 @@ def _earlier_results(
     out: Path, records: Mapping[int, RunRecord], resume: bool
 ) -> dict[int, RunResult]:
     """Return the finished seeds in a folder; a folder with other contents is an error."""
-    if resume and out.is_dir():
-        remove_leftovers(out)
-    names = [path.name for path in out.iterdir()] if out.exists() else []
-    ours = [name for name in names if name.startswith("seed-") or name == "seeds.json"]
-    if names and not ours:
+    names = [path.name for path in out.iterdir()] if out.is_dir() else []
+    ours = [name for name in names if _SEED.fullmatch(name) or name == SUMMARY]
+    if not ours and not is_vacant(out):
         raise ConfigError(
             f"{out} exists and is not the folder of several seeds; choose a new folder with --out"
         )
@@ -227,4 +238,6 @@ def _earlier_results(
         result = earlier_result(_folder(out, seed), record, resume)
         if result is not None:
             finished[seed] = result
+    out.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(out)
     return finished

@@ -2,31 +2,43 @@
 
 Only the process that runs the experiment writes. A row and its history are written in one
 transaction, so that a reader, or the next process after ``kill -9``, finds a complete trial or
-none. A finished trial never changes: writing it again has no effect.
+none. A finished trial never changes: writing it again has no effect. Damage is noticed: the file is
+checked when it is opened, and every row has a checksum.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, StoreError
-from dropnode.experiments.measures import MEASURES
-from dropnode.experiments.trials import Finished, Trial, now, read_history
+from dropnode.experiments.record import Record
+from dropnode.experiments.trials import Trial, read_history
+from dropnode.files import DAMAGED_ZIP, is_busy, is_damaged
 
 FILE = "trials.sqlite"
-LAYOUT = 2
+
+EXPORT = "trials.csv.gz"
+"""The name of the exported trials in an experiment's folder."""
+
+LAYOUT = 3
 """Increased when the tables below change; opening a store of another layout is an error."""
+
+_WITHOUT_CHECKSUMS = 2
+"""The layout before rows had checksums, which they get when it is opened."""
+
+PATIENCE = 30.0
+"""Seconds to wait for another process that is writing."""
 
 _TABLES = """
 create table if not exists trials (
@@ -47,7 +59,8 @@ create table if not exists trials (
     seconds real,
     finished text not null,
     versions text not null,
-    error text
+    error text,
+    sha256 text not null default ''
 ) strict;
 create table if not exists histories (
     id text primary key references trials (id),
@@ -59,66 +72,6 @@ _TRIAL = [field.name for field in fields(Trial)]
 _RESULT = "status metrics seconds finished versions error".split()
 _COLUMNS = ["id", *_TRIAL, *_RESULT]
 _JSON = ("config", "metrics", "versions")
-
-
-@dataclass(frozen=True)
-class Record:
-    """A trial that ended, with its result or its error.
-
-    Attributes
-    ----------
-    trial : Trial
-    status : str
-        ``done`` or ``failed``.
-    metrics : dict
-        As in :class:`~dropnode.experiments.trials.Finished`; empty for a failed trial.
-    seconds : float or None
-    finished : str
-    versions : dict
-    error : str or None
-        Why it failed.
-    """
-
-    trial: Trial
-    status: str
-    metrics: dict[str, Any]
-    seconds: float | None
-    finished: str
-    versions: dict[str, str]
-    error: str | None = None
-
-    @classmethod
-    def of(cls, trial: Trial, outcome: Finished | Failure) -> Record:
-        """Return the record of a trial, given the outcome from an engine."""
-        if isinstance(outcome, Failure):
-            # An error can contain anything, also characters that cannot be encoded.
-            error = outcome.error.encode(errors="backslashreplace").decode()
-            return cls(trial, "failed", {}, None, now(), {}, error)
-        return cls(
-            trial, "done", outcome.metrics, outcome.seconds, outcome.finished, outcome.versions
-        )
-
-    def lacks(self, measures: Iterable[str]) -> bool:
-        """Return whether any of some measures is missing."""
-        return any(name not in self.metrics for name in measures)
-
-    def completed(self, again: Record) -> Record:
-        """Return this finished trial with the additional measures of another run of it.
-
-        If the other run failed, or gave different numbers, the result is a failure that says so.
-        """
-        if again.status == "failed":
-            return again
-        for name, value in self.metrics.items():
-            if MEASURES[name].repeats and not _agree(value, again.metrics.get(name)):
-                error = (
-                    f"a second run, for another measure, gave {name} = "
-                    f"{again.metrics.get(name)!r}, but {value!r} is stored: the stored trial comes "
-                    "from another machine or other versions, and was not changed; run the "
-                    "experiment in a new folder to get all measures"
-                )
-                return replace(again, status="failed", metrics={}, seconds=None, error=error)
-        return replace(self, metrics={**again.metrics, **self.metrics})
 
 
 class Store:
@@ -134,7 +87,7 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / FILE
         with self._explained():
-            self.connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            self.connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             try:
                 self._open()
             except BaseException:
@@ -142,19 +95,61 @@ class Store:
                 raise
 
     def _open(self) -> None:
+        # SQLite does not wait for another process while it changes the journal mode.
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._prepare()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
+
+    def _prepare(self) -> None:
+        # In one transaction, because another process may be making the tables at this moment.
+        with self._transaction("deferred"):
+            self._check_layout()
+            (found,) = self.connection.execute("pragma integrity_check(1)").fetchone()
+        if found != "ok":
+            raise self._damaged(found)
         # Committed rows are on disk, and readers do not wait for the writer.
         self.connection.execute("pragma journal_mode = wal")
         self.connection.execute("pragma synchronous = full")
-        (layout,) = self.connection.execute("pragma user_version").fetchone()
-        if layout not in (0, LAYOUT):
+        with self._transaction():
+            # Again, because another process may have been here since.
+            layout = self._check_layout()
+            if layout == LAYOUT:
+                return
+            for statement in _TABLES.split(";"):
+                self.connection.execute(statement)
+            if layout == _WITHOUT_CHECKSUMS:
+                self._add_checksums()
+            self.connection.execute(f"pragma user_version = {LAYOUT}")
+
+    def _check_layout(self) -> int:
+        """Return the layout of the file, 0 if it is empty; raise an error if it is another's."""
+        layout: int = self.connection.execute("pragma user_version").fetchone()[0]
+        (tables,) = self.connection.execute("select count(*) from sqlite_master").fetchone()
+        if layout == 0 and tables:
+            raise ConfigError(
+                f"{self.path} is a database of something else; choose another folder with --out"
+            )
+        if layout not in (0, _WITHOUT_CHECKSUMS, LAYOUT):
             raise ConfigError(
                 f"{self.path} has layout {layout}, but this version reads layout {LAYOUT}; export "
                 "the trials with the version that wrote them, and import the exported file"
             )
-        with self._transaction():
-            for statement in _TABLES.split(";"):
-                self.connection.execute(statement)
-            self.connection.execute(f"pragma user_version = {LAYOUT}")
+        return layout
+
+    def _add_checksums(self) -> None:
+        columns = [row[1] for row in self.connection.execute("pragma table_info(trials)")]
+        if "sha256" not in columns:
+            self.connection.execute("alter table trials add column sha256 text not null default ''")
+        query = f"select {', '.join(_COLUMNS)} from trials where sha256 = ''"
+        rows = self.connection.execute(query).fetchall()
+        self.connection.executemany(
+            "update trials set sha256 = ? where id = ?", [(_checksum(row), row[0]) for row in rows]
+        )
 
     def add(self, records: Iterable[tuple[Record, bytes | None]]) -> int:
         """Store records with their histories, all or none; return how many were written.
@@ -164,13 +159,14 @@ class Store:
         changed = 0
         with self._explained(), self._transaction():
             for record, history in records:
-                values = _flatten(record)
-                places = ", ".join("?" * len(_COLUMNS))
-                updates = ", ".join(f"{name} = excluded.{name}" for name in _RESULT)
+                row = _flatten(record)
+                names = [*_COLUMNS, "sha256"]
+                places = ", ".join("?" * len(names))
+                updates = ", ".join(f"{name} = excluded.{name}" for name in names)
                 cursor = self.connection.execute(
-                    f"insert into trials ({', '.join(_COLUMNS)}) values ({places}) "
+                    f"insert into trials ({', '.join(names)}) values ({places}) "
                     f"on conflict (id) do update set {updates} where trials.status = 'failed'",
-                    [values[name] for name in _COLUMNS],
+                    [*row, _checksum(row)],
                 )
                 changed += cursor.rowcount
                 if cursor.rowcount and history is not None:
@@ -186,10 +182,12 @@ class Store:
         A failed record changes nothing: the stored result stays, and the caller reports it.
         """
         if record.status == "done":
+            row = _flatten(record)
+            metrics = row[_COLUMNS.index("metrics")]
             with self._explained(), self._transaction():
                 self.connection.execute(
-                    "update trials set metrics = ? where id = ? and status = 'done'",
-                    (_flatten(record)["metrics"], record.trial.id),
+                    "update trials set metrics = ?, sha256 = ? where id = ? and status = 'done'",
+                    (metrics, _checksum(row), record.trial.id),
                 )
 
     def statuses(self) -> dict[str, str]:
@@ -204,11 +202,13 @@ class Store:
     def records(self, condition: str = "true", *values: Any) -> Iterator[Record]:
         """Yield the trials that satisfy an SQL condition, in a fixed order."""
         query = (
-            f"select {', '.join(_COLUMNS)} from trials where {condition} "
+            f"select {', '.join(_COLUMNS)}, sha256 from trials where {condition} "
             "order by dataset, method, preset, config, split, seed"
         )
         with self._explained(), closing(self.connection.execute(query, values)) as rows:
-            for row in rows:
+            for *row, checksum in rows:
+                if checksum != _checksum(row):
+                    raise self._damaged(f"the checksum of trial {row[0]} does not match")
                 yield _unflatten(dict(zip(_COLUMNS, row, strict=True)))
 
     def history(self, identifier: str) -> dict[str, np.ndarray] | None:
@@ -217,7 +217,10 @@ class Store:
             row = self.connection.execute(
                 "select columns from histories where id = ?", (identifier,)
             ).fetchone()
-        return None if row is None else read_history(row[0])
+        try:
+            return None if row is None else read_history(row[0])
+        except DAMAGED_ZIP as error:
+            raise self._damaged(f"the history of trial {identifier}: {error}") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -235,8 +238,8 @@ class Store:
         self.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self.connection.execute("begin immediate")
+    def _transaction(self, kind: str = "immediate") -> Iterator[None]:
+        self.connection.execute(f"begin {kind}")
         try:
             yield
             self.connection.execute("commit")
@@ -250,32 +253,42 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
+            if is_damaged(error):
+                raise self._damaged(error) from error
+            cure = (
+                "another process is using it: wait for it to end"
+                if is_busy(error)
+                else "trials stored earlier are safe: check that the disk has space and that you "
+                "may write the file"
+            )
             raise StoreError(
-                f"{self.path} cannot be used ({error}); trials stored earlier are safe: check that "
-                "the disk has space and that you may write the file, then run the same command "
-                "again"
+                f"{self.path} cannot be used ({error}); {cure}, then run the same command again"
             ) from error
 
-
-def _agree(stored: Any, measured: Any) -> bool:
-    # Equal up to the rounding of an exported file.
-    if isinstance(stored, float) and isinstance(measured, float):
-        return math.isclose(stored, measured, rel_tol=1e-9)
-    if isinstance(stored, dict) and isinstance(measured, dict):
-        return stored.keys() == measured.keys() and all(
-            _agree(value, measured[key]) for key, value in stored.items()
+    def _damaged(self, reason: object) -> StoreError:
+        folder = self.path.parent
+        cure = (
+            f"move it away (and {FILE}-wal, if there is one), then run: dropnode report {folder}, "
+            f"which imports {EXPORT} again"
+            if (folder / EXPORT).exists()
+            else "restore it from a copy, or move it away to run its trials again"
         )
-    if isinstance(stored, list) and isinstance(measured, list):
-        return len(stored) == len(measured) and all(map(_agree, stored, measured))
-    return bool(stored == measured)
+        return StoreError(f"{self.path} is damaged ({' '.join(str(reason).split())}); {cure}")
 
 
-def _flatten(record: Record) -> dict[str, Any]:
+def _flatten(record: Record) -> list[Any]:
+    """Return the columns of a record."""
     values = {name: getattr(record.trial, name) for name in ("id", *_TRIAL)}
     values |= {name: getattr(record, name) for name in _RESULT}
     for name in _JSON:
         values[name] = json.dumps(dict(values[name]), sort_keys=True)
-    return values
+    # As SQLite returns it, for the checksum.
+    values["seconds"] = None if record.seconds is None else float(record.seconds)
+    return [values[name] for name in _COLUMNS]
+
+
+def _checksum(row: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(list(row)).encode()).hexdigest()
 
 
 def _unflatten(values: dict[str, Any]) -> Record:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dropnode.environment import environment
 from dropnode.experiments import measures
+from dropnode.experiments.record import Record
 from dropnode.experiments.references import Reference
 from dropnode.experiments.results import (
     ClaimResult,
@@ -24,7 +25,6 @@ from dropnode.experiments.results import (
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Claim, Spec
 from dropnode.experiments.statistics import Difference, Summary, compare, holm, summarise
-from dropnode.experiments.store import Record
 from dropnode.experiments.trials import Data, now
 
 ENOUGH = 20

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dropnode.csv_text import csv_lines
 from dropnode.experiments import measures
 from dropnode.experiments.results import ClaimResult, Results, RowResult
 from dropnode.experiments.statistics import Summary
@@ -60,15 +59,17 @@ def as_csv(results: Results) -> str:
             for stage in results.stages
             for row in stage.rows
         ]
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerows([names, *lines])
-    return target.getvalue()
+    return csv_lines([names, *lines])
 
 
 def as_markdown(results: Results) -> str:
-    """Return the results as Markdown tables, with the command that produced them."""
-    parts = [f"# {results.title}", results.description, f"    {results.command}"]
+    """Return the results as Markdown tables, with the command that produced them.
+
+    Text from outside is shown as it is: what Markdown or HTML would act on is escaped.
+    """
+    command = results.command.replace("\n", "\n    ")
+    title = markdown_text(" ".join(results.title.split()))
+    parts = [f"# {title}", markdown_text(results.description), f"    {command}"]
     if results.rows:
         parts.append("Test accuracy in percent: mean ± standard deviation (seeds), and the paper's")
         parts.append(_markdown(*_grid(results, "", _ours_and_paper)))
@@ -80,7 +81,7 @@ def as_markdown(results: Results) -> str:
         parts.append(f"## {measure_title(name)}\n\nMean ± standard deviation (seeds)")
         parts.append(_markdown(*_grid(results, "", partial(_measured_by, name))))
     for stage in results.stages:
-        parts.append(f"## {stage.dataset}, stage {stage.stage}")
+        parts.append(f"## {markdown_text(stage.dataset)}, stage {stage.stage}")
         lines = [
             [
                 f"**{setting(row.changes)}**" if row.chosen else setting(row.changes),
@@ -196,6 +197,22 @@ def setting(changes: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in changes.items())
 
 
+_MARKDOWN = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", "|": r"\|", "[": r"\[", "\\": r"\\", "`": r"\`"}
+)
+
+
+def markdown_text(text: str) -> str:
+    r"""Return text that Markdown shows as it is: without HTML, links, code or columns.
+
+    Examples
+    --------
+    >>> markdown_text("<script> a|b [x](y)")
+    '&lt;script> a\\|b \\[x](y)'
+    """
+    return text.translate(_MARKDOWN)
+
+
 def mean_and_std(mean: float | None, deviation: float | None, decimals: int = 2) -> str:
     """Return a mean and its standard deviation, if known, as text.
 
@@ -252,7 +269,7 @@ def _measured_by(name: str, row: RowResult | None) -> str:
 
 def _markdown(heads: list[str], lines: list[list[str]]) -> str:
     rows = [heads, ["---"] * len(heads), *lines]
-    escaped = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+    escaped = [[markdown_text(" ".join(cell.split())) for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
 

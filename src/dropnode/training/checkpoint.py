@@ -1,11 +1,13 @@
 """Checkpoints: one safetensors file with everything that a killed run needs to resume.
 
-A single file that is replaced atomically cannot mix two epochs. Reading it never executes anything,
-as reading a pickle could.
+A single file that is replaced atomically cannot mix two epochs. It has a checksum of everything in
+it, because a run would go on from damaged weights without noticing. Reading it never executes
+anything, as reading a pickle could.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +56,14 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "param_groups": checkpoint.optimiser["param_groups"],
     }
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_bytes(path, save(plain, metadata={"position": json.dumps(position)}))
+    told = json.dumps(position)
+    content = save(plain, metadata={"position": told, "sha256": _checksum(told, plain)})
+    if not path.parent.is_dir():
+        # Writing would make the folder again, with a checkpoint in it and nothing else.
+        raise CheckpointError(
+            f"{path.parent} was deleted while the run was writing to it; run the same command again"
+        )
+    write_bytes(path, content)
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
@@ -63,13 +72,26 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            position = json.loads(file.metadata()["position"])
+            metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return _assemble(position, tensors)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        told = metadata["position"]
+        if metadata["sha256"] != _checksum(told, tensors):
+            raise ValueError("its checksum does not match: it was damaged")
+        return _assemble(json.loads(told), tensors)
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
-            f"{path} is not a checkpoint of this version ({error}); delete it to start again"
+            f"{path} is not a checkpoint of this version, or is damaged "
+            f"({type(error).__name__}: {error}); delete it to start again"
         ) from error
+
+
+def _checksum(position: str, tensors: dict[str, torch.Tensor]) -> str:
+    """Return a hash of the position, and of the names, types, shapes and bytes of all tensors."""
+    digest = hashlib.sha256(position.encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _assemble(position: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Checkpoint:

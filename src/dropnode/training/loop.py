@@ -20,6 +20,7 @@ from dropnode.graph import Graph, Split
 from dropnode.ops.kernels.threads import at_most, settle
 from dropnode.ops.randomness import Stream
 from dropnode.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from dropnode.training.interruption import Interruption
 from dropnode.training.method import Callback, Method, Outcome, Phase, State
 from dropnode.training.stopping import Progress
 
@@ -47,7 +48,8 @@ def train(
     callbacks : sequence of Callback
     checkpoint : Path, optional
         A file to write progress to, and to resume from if it exists. A resumed run is
-        bit-identical to one that was never interrupted.
+        bit-identical to one that was never interrupted. With it, Ctrl-C waits for the end of the
+        epoch, and the checkpoint is written; a second Ctrl-C does not wait.
     checkpoint_every : float
         Seconds between checkpoints.
 
@@ -57,8 +59,9 @@ def train(
     """
     run = _Run(method, graph, split, seed, callbacks, checkpoint, checkpoint_every)
     try:
-        for _ in run.epochs():
-            pass
+        with run.interruption:
+            for _ in run.epochs():
+                pass
     except KeyboardInterrupt:
         if run.best_state is None:
             raise
@@ -109,7 +112,10 @@ class _Run:
         self.outcome = Outcome()
         self.best_state: State | None = None
         self.spare_state: State | None = None
+        self.interruption = Interruption(active=checkpoint is not None)
         self.resumed = read_checkpoint(checkpoint) if checkpoint else None
+        if checkpoint:
+            checkpoint.parent.mkdir(parents=True, exist_ok=True)
         if self.resumed and self.resumed.seed != seed:
             raise CheckpointError(
                 f"{checkpoint} belongs to a run with seed {self.resumed.seed}, but this run has "
@@ -169,9 +175,10 @@ class _Run:
                 callback.on_epoch(phase, self.outcome)
             over = progress.finished or epoch == phase.max_epochs
             due = time.monotonic() - last_write >= self.checkpoint_every
-            if self.checkpoint and (due or over):
+            if self.checkpoint and (due or over or self.interruption.pending):
                 self.write(number, phase, epoch, progress)
                 last_write = time.monotonic()
+            self.interruption.check()
             yield record
         if self.best_state is not None:
             self.method.load_state(self.best_state)

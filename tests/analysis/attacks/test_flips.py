@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from small_graphs import small_graph
 
+import damage
 from dropnode.analysis.attacks.flips import (
     Flip,
     apply_flips,
@@ -86,6 +87,17 @@ def test_a_damaged_file_is_not_used(empty_cache: Path, damage: str) -> None:
     counted: list[int] = []
     assert cached_flips("key", 5, found, nodes=nodes, watch=lambda done, _: counted.append(done))
     assert counted == [1, 2, 3, 4, 5], "the attack did not start again"
+
+
+@pytest.mark.parametrize("flips", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_flipped_bit_in_the_cache_changes_no_attack(empty_cache: Path, flips: int) -> None:
+    """A damaged file is found again from the beginning, or the damage means nothing."""
+    cached_flips("key", 8, found, nodes=20)
+    path = only_file(empty_cache)
+    for seed in range(flips):
+        with damage.restored(path):
+            told = damage.flip_bit(path, seed)
+            assert cached_flips("key", 8, found, nodes=20) == FLIPS, told
 
 
 def test_an_interruption_keeps_what_was_found(empty_cache: Path) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dropnode.experiments.record import Record
 from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.runner import row_cells, stage_cells
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import load_spec
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data, Trial, write_history
 from dropnode.files import write_json

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from dropnode.data.catalogue import Entry
 from dropnode.data.readers.unpickle import unpickle
 from dropnode.errors import DataError
+from dropnode.files import DAMAGED_ZIP
 from dropnode.graph import Graph
 
 
@@ -80,7 +81,9 @@ def load_npz(path: Path, *, objects: bool = True) -> dict[str, np.ndarray]:
                 with archive.open(member) as file:
                     value = _read_member(file, member, f"{path.name}:{member.filename}", objects)
                 arrays[member.filename.removesuffix(".npy")] = value
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except DAMAGED_ZIP as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{path} is not a readable npz file ({error}); fetch it again") from error
     return arrays
 
@@ -90,7 +93,7 @@ def member_names(path: Path) -> set[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             return {name.removesuffix(".npy") for name in archive.namelist()}
-    except (OSError, zipfile.BadZipFile) as error:
+    except DAMAGED_ZIP as error:
         raise DataError(f"{path} is not a readable npz file ({error}); fetch it again") from error
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dropnode.experiments import measures
+from dropnode.experiments.record import Record
 from dropnode.experiments.results import RowResult
-from dropnode.experiments.store import Record, Store
+from dropnode.experiments.store import Store
 
 CURVES = 5
 """The number of seeds per method whose training curves are drawn; more would hide each other."""
