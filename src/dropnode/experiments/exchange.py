@@ -21,7 +21,7 @@ from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_mea
 from dropnode.experiments.store import Record, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import atomic_write, write_bytes
-from dropnode.settings import choice, continued, count, read_record, share, weight
+from dropnode.settings import choice, continued, count, read_record, seed, share, weight
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class TrialRow:
     dataset: str
     dataset_sha256: str
     split: str
-    split_seed: int = count(least=0)
+    split_seed: int = seed()
     method: str
     revision: int = count()
     preset: str
     config: Mapping[str, Any]
-    seed: int = count(least=0)
+    seed: int = seed()
     split_sha256: str = ""
     recipe: str = ""
     # The most important measures have their own columns.

@@ -27,12 +27,14 @@ from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import (
+    MOST_REPEATS,
     Config,
     choice,
     continued,
     count,
     positive,
     read_changes,
+    seed,
     share,
     suggestion,
 )
@@ -50,8 +52,8 @@ class RandomEdges(Config):
         10 % adds 1 + 2 + ... + 10 = 55 %
     """
 
-    rate: float = positive()
-    seed: int = count(least=0, default=0)
+    rate: float = positive(most=MOST_REPEATS)
+    seed: int = seed(default=0)
     definition: str = choice(*DEFINITIONS, default="clean")
 
 

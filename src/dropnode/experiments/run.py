@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from dropnode.environment import versions
-from dropnode.errors import ConfigError
 from dropnode.experiments.measures import Training, measure
 from dropnode.experiments.references import Reference
 from dropnode.experiments.run_folder import RunRecord, RunResult, earlier_result, write_folder
@@ -110,7 +109,6 @@ def load(request: Request) -> Data:
 
 def prepare(request: Request, data: Data) -> tuple[RunRecord, Choice]:
     """Check a request; return its record for ``run.json``, and its method, ready to train."""
-    _check_device(request.device)
     trial, choice = plan_with_choice(
         data,
         request.dataset,
@@ -151,13 +149,3 @@ def _result(record: RunRecord, training: Training, out: Path | None) -> RunResul
         interrupted=outcome.interrupted,
         out=None if out is None else str(out),
     )
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    # For an unknown name, a build without the device, and a backend without the operation.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(
-            f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); use 'cpu'"
-        ) from error

@@ -24,6 +24,7 @@ from dropnode.settings import (
     read_record,
     read_value,
     read_yaml,
+    seed,
     suggestion,
 )
 
@@ -136,7 +137,7 @@ class _SpecRecord:
     preset: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     splits: int = count(default=1)
-    first_split: int = count(least=0, default=0)
+    first_split: int = seed(default=0)
     measures: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
     rows: tuple[_RowRecord, ...] | None = None

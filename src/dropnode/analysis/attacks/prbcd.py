@@ -43,7 +43,7 @@ from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.settings import Config, choice, count, positive
+from dropnode.settings import MOST_REPEATS, Config, choice, count, positive, seed
 from dropnode.training import train
 
 REVISION = 1
@@ -72,13 +72,13 @@ class Prbcd(Config):
     seed : of the surrogate and of the blocks
     """
 
-    rate: float = positive()
+    rate: float = positive(most=MOST_REPEATS)
     variant: str = choice("prbcd", "grbcd", default="prbcd")
     threat: str = choice("poisoning", "evasion", default="poisoning")
     loss: str = choice("prob_margin", "tanh_margin", "margin", "masked", default="tanh_margin")
     epochs: int = count(default=125)
-    block: int = count(default=250_000)
-    seed: int = count(least=0, default=0)
+    block: int = count(default=250_000, most=100_000_000)
+    seed: int = seed(default=0)
 
 
 def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
