@@ -141,6 +141,22 @@ def user_cache() -> Path:
     return platformdirs.user_cache_path("dropnode", appauthor=False)
 
 
+def exists(path: str | Path) -> bool:
+    """Return whether there is such a file or folder; a text that can be no path is none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_text(text: str) -> bool:
+    """Return whether a text can be written to a file: bytes of a file name may be no text."""
+    try:
+        return "\0" not in text and bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file."""
     with open(path, "rb") as file:

@@ -51,5 +51,5 @@ def available_memory() -> int | None:
 
 
 def gigabytes(size: int) -> str:
-    """Return a number of bytes as text, such as ``1.5 GB``."""
-    return f"{size / 1e9:,.1f} GB"
+    """Return a number of bytes as text, such as ``1.5 GB``; few of them as they are."""
+    return f"{size:,} bytes" if size < 10**7 else f"{size / 1e9:,.1f} GB"

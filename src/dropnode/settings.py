@@ -262,7 +262,7 @@ def read_value(kind: Any, value: Any, where: str, field: Any = None) -> Any:
 
 
 def read_yaml(text: str) -> Any:
-    """Return the content of a YAML text; a key that occurs twice is an error.
+    """Return the content of a YAML text; a key that occurs twice and a tag are errors.
 
     So is a text with more characters, values or levels than :data:`MOST_YAML`.
     """
@@ -454,7 +454,7 @@ def _number(kind: type, value: Any) -> float | int | None:
         return None
     if kind is float or finite is None:
         return finite
-    return int(value) if value == int(value) else None
+    return int(finite) if finite.is_integer() else None
 
 
 def _convert_union(kind: Any, value: Any, where: str) -> Any:
@@ -519,24 +519,27 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         _, most_values, most_levels = MOST_YAML
-        is_alias = self.check_event(yaml.AliasEvent)
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            raise yaml.composer.ComposerError(None, None, f"the tag {event.tag}", event.start_mark)
+        is_alias = isinstance(event, yaml.AliasEvent)
         before, self.values, self.depth = self.values, self.values + 1, self.depth + 1
         if self.depth > most_levels:
             raise yaml.composer.ComposerError(
-                None, None, f"more than {most_levels} levels", self.peek_event().start_mark
+                None, None, f"more than {most_levels} levels", event.start_mark
             )
         node = super().compose_node(parent, index)
         self.depth -= 1
         if is_alias and id(node) not in self.sizes:
             raise yaml.composer.ComposerError(
-                None, None, "an alias stands for what it is part of", node.start_mark
+                None, None, "an alias stands for what it is part of", event.start_mark
             )
         if is_alias:
             self.values += self.sizes[id(node)]
         self.sizes[id(node)] = self.values - before
         if self.values > most_values:
             raise yaml.composer.ComposerError(
-                None, None, f"more than {most_values:,} values", node.start_mark
+                None, None, f"more than {most_values:,} values", event.start_mark
             )
         return node
 

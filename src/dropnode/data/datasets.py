@@ -20,6 +20,7 @@ from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
+from dropnode.settings import read_value, seed
 
 READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {
     "planetoid": planetoid.read,
@@ -70,6 +71,7 @@ def load_dataset(name: str | os.PathLike[str], *, split_seed: int = 0, **options
     >>> load_dataset("sbm", nodes=300, classes=3).num_edges
     1500
     """
+    read_value(int, split_seed, "split_seed", seed())
     if is_path(name):
         if options:
             raise ConfigError(f"{name} is a file and has no option {next(iter(options))!r}")
@@ -191,9 +193,11 @@ def _options(entry: Entry) -> dict[str, Any]:
 
 def _check_options(entry: Entry, options: Mapping[str, Any]) -> None:
     known = _options(entry)
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             takes = ", ".join(known) or "none"
             raise ConfigError(
                 f"dataset {entry.name!r} has no option {option!r}; its options: {takes}"
             )
+        limits = seed() if option == "seed" else None
+        read_value(type(known[option]), value, f"{option} of {entry.name}", limits)

@@ -106,8 +106,7 @@ def run_ray(
         If ``jobs`` is less than 1, Ray is not installed, no cluster answers, or its nodes cannot
         run workers.
     """
-    if jobs is not None:
-        check_jobs(jobs)
+    check_jobs(1 if jobs is None else jobs, timeout)
     waiting = deque(_Attempt(item) for item in items)
     if not waiting:
         return

@@ -12,11 +12,19 @@ import torch
 from dropnode.environment import versions
 from dropnode.experiments.measures import Training, measure
 from dropnode.experiments.references import Reference
-from dropnode.experiments.run_folder import RunRecord, RunResult, earlier_result, write_folder
+from dropnode.experiments.run_folder import (
+    RunRecord,
+    RunResult,
+    earlier_result,
+    forget_unstarted,
+    write_folder,
+)
 from dropnode.experiments.trials import Data, Finished, Trial, now, plan_with_choice, write_history
 from dropnode.files import write_json
 from dropnode.graph import Graph
 from dropnode.methods.table import Choice, restore_method
+from dropnode.settings import read_value
+from dropnode.settings import seed as seed_field
 from dropnode.training import Callback, Method, train
 
 
@@ -34,6 +42,8 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset", str(Reference.parse(self.dataset)))
+        for name in ("seed", "split_seed"):
+            read_value(int, getattr(self, name), name, seed_field())
 
 
 @dataclass(frozen=True)
@@ -61,20 +71,26 @@ def run(
     """
     data = load(request) if data is None else data
     record, choice = prepare(request, data)
+    graph = data.graph(request.dataset, request.split_seed)
     if out is not None:
         finished = earlier_result(out, record, resume)
         if finished is not None:
             return finished
         if not (out / "run.json").exists():
             write_json(out / "run.json", asdict(record))
-    training = perform(
-        choice.method,
-        data.graph(request.dataset, request.split_seed),
-        request.seed,
-        callbacks=callbacks,
-        checkpoint=None if out is None else out / "checkpoint.safetensors",
-        checkpoint_every=checkpoint_every,
-    )
+    try:
+        training = perform(
+            choice.method,
+            graph,
+            request.seed,
+            callbacks=callbacks,
+            checkpoint=None if out is None else out / "checkpoint.safetensors",
+            checkpoint_every=checkpoint_every,
+        )
+    except BaseException:
+        if out is not None:
+            forget_unstarted(out)
+        raise
     result = _result(record, training, out)
     if out is not None:
         write_folder(out, training, result)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,17 @@ def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | No
         return None
     result = _read_result(path)
     return None if result.interrupted else result
+
+
+def forget_unstarted(out: Path) -> None:
+    """Remove ``run.json`` of a run that failed before its first checkpoint, with an empty folder.
+
+    There is nothing to resume, and the corrected command may use the folder.
+    """
+    if not (out / "checkpoint.safetensors").exists():
+        (out / "run.json").unlink(missing_ok=True)
+        with suppress(OSError):
+            out.rmdir()
 
 
 def write_folder(out: Path, training: Training, result: RunResult) -> None:

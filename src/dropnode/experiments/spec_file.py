@@ -24,6 +24,7 @@ from dropnode.settings import (
     read_record,
     read_value,
     read_yaml,
+    repeats,
     seed,
     suggestion,
 )
@@ -136,7 +137,7 @@ class _SpecRecord:
     description: str | None = None
     preset: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
-    splits: int = count(default=1)
+    splits: int = repeats(default=1)
     first_split: int = seed(default=0)
     measures: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
@@ -330,7 +331,9 @@ def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]
         if not stage:
             raise ConfigError("a stage is empty; give it a key and values to try")
         _check_grid(stage)
-    for tried in itertools.product(*map(combinations, record.stages)):
+    # The stages together are a grid too: any choice of one may meet any choice of another.
+    grid = {f"stage {n}": tuple(combinations(s)) for n, s in enumerate(record.stages, 1)}
+    for tried in (stages.values() for stages in combinations(grid)):
         setting = dict(whole.set)
         for chosen in tried:
             setting |= chosen

@@ -28,7 +28,7 @@ from torch import nn
 
 from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.memory import check_memory
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix

@@ -44,7 +44,7 @@ from dropnode.analysis.attacks.surrogate import (
 )
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.threads import Threads, at_most, in_parallel
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
@@ -117,8 +117,7 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
     watch : callable, optional
         Told about every flip.
     """
-    check_attackable(graph, "Metattack")
-    wanted = budget(graph, options.rate)
+    wanted = checked_budget(graph, options)
     known = {key: value for key, value in options.identity().items() if key != "rate"}
     flips = cached_flips(
         fingerprint(graph, "metattack", REVISION, known),
@@ -128,6 +127,12 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
         watch=watch,
     )
     return apply_flips(graph, flips)
+
+
+def checked_budget(graph: Graph, options: Metattack) -> int:
+    """Return the number of flips; an error if the graph cannot be attacked so."""
+    check_attackable(graph, "Metattack")
+    return budget(graph, options.rate)
 
 
 def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) -> Iterator[Flip]:

@@ -31,7 +31,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn import GraphUNet as PygGraphUNet
 from torch_geometric.nn.pool.select import SelectTopK
 
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop_features
 from dropnode.methods.baselines.dropedge import kept_edges
