@@ -152,10 +152,10 @@ def seed(default: Any = dataclasses.MISSING) -> Any:
 
 def weight(default: Any = dataclasses.MISSING) -> Any:
     """Return a field that accepts a number of at least 0."""
-    return _within(0.0, math.inf, "a number of at least 0", default, MOST)
+    return _within(0.0, math.inf, "a number of at least 0", default)
 
 
-def positive(default: Any = dataclasses.MISSING, most: float = MOST) -> Any:
+def positive(default: Any = dataclasses.MISSING, most: float = math.inf) -> Any:
     """Return a field that accepts a number above 0, and at most ``most``."""
     return _within(1e-12, math.inf, "above 0", default, most)
 
