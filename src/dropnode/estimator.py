@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from dropnode.data.splits import check_fraction, every_label_split, stratified_holdout
 from dropnode.errors import ConfigError, GraphError
+from dropnode.files import to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, plain
 from dropnode.graph.checks import UNKNOWN, canonical, encode_labels, matrix_links, to_codes
@@ -251,6 +252,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | Path) -> None:
         """Save the parameters, the trained model and its training graph to a folder."""
         check_is_fitted(self, "method_")
+        folder = to_path(folder)
         parameters = self.get_params()
         if isinstance(self.class_weight, dict):
             # JSON would turn classes into text if they were keys.
@@ -273,7 +275,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> GrandClassifier:
         """Load a model of :meth:`save` or ``dropnode train``; predictions are bit-identical."""
-        saved = load_model(folder, device)
+        saved = load_model(to_path(folder), device)
         parameters = saved.extra.get("parameters", _parameters(saved.method))
         model = cls(**parameters | {"device": device})
         if isinstance(model.class_weight, list):

@@ -141,6 +141,13 @@ def user_cache() -> Path:
     return platformdirs.user_cache_path("dropnode", appauthor=False)
 
 
+def to_path(path: Any) -> Path:
+    """Return a path; what can be none is an error."""
+    if isinstance(path, str | os.PathLike) and "\0" not in os.fsdecode(path):
+        return Path(path)
+    raise ConfigError(f"{type(path).__name__} {str(path)[:60]!r} is no path; give one as text")
+
+
 def exists(path: str | Path) -> bool:
     """Return whether there is such a file or folder; a text that can be no path is none."""
     try:

@@ -78,7 +78,7 @@ def load_dataset(name: str | os.PathLike[str], *, split_seed: int = 0, **options
         graph = read_graph(name)
         return graph.with_split(draw_split(name, graph, split_seed))
     entry = find(str(name))
-    _check_options(entry, options)
+    options = _checked_options(entry, options)
     if entry.format in GENERATORS:
         graph = GENERATORS[entry.format](**options)
     else:
@@ -191,8 +191,9 @@ def _options(entry: Entry) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in parameters.items()}
 
 
-def _check_options(entry: Entry, options: Mapping[str, Any]) -> None:
-    known = _options(entry)
+def _checked_options(entry: Entry, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in the types of their defaults."""
+    known, checked = _options(entry), {}
     for option, value in options.items():
         if option not in known:
             takes = ", ".join(known) or "none"
@@ -200,4 +201,6 @@ def _check_options(entry: Entry, options: Mapping[str, Any]) -> None:
                 f"dataset {entry.name!r} has no option {option!r}; its options: {takes}"
             )
         limits = seed() if option == "seed" else None
-        read_value(type(known[option]), value, f"{option} of {entry.name}", limits)
+        where = f"{option} of {entry.name}"
+        checked[option] = read_value(type(known[option]), value, where, limits)
+    return checked

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 
 from dropnode.data.readers.npz import csr, load_npz, member_names
 from dropnode.errors import ConfigError, DataError, GraphError
-from dropnode.files import atomic_write, exists
+from dropnode.files import atomic_write, exists, to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import PARTS
 from dropnode.settings import shown
@@ -44,10 +44,7 @@ def is_path(name: str | os.PathLike[str]) -> bool:
 
 def check_ending(path: str | os.PathLike[str]) -> Path:
     """Return a path whose name ends as that of a graph's file; raise an error for any other."""
-    try:
-        file = Path(path)
-    except TypeError:
-        raise ConfigError(f"{shown(path)} is no path; give that of an {ENDING} file") from None
+    file = to_path(path)
     if file.suffix != ENDING:
         raise ConfigError(f"{file} does not end in {ENDING}; a graph is kept in an {ENDING} file")
     return file
@@ -84,6 +81,8 @@ def save_graph(graph: Graph, path: str | os.PathLike[str], *, origin: str = "") 
     ...     load_dataset(f"{folder}/mine.npz").fingerprint() == graph.fingerprint()
     True
     """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"{shown(graph)} is no graph; expected a dropnode.Graph")
     arrays: dict[str, Any] = _csr_arrays("adj", graph.adjacency)
     if sp.issparse(graph.features):
         arrays |= _csr_arrays("attr", graph.features)

@@ -45,9 +45,12 @@ def to_float32(values: Any, what: str) -> Matrix:
 
 def to_array(values: Any, what: str) -> np.ndarray:
     """Return values as an array; lists of different lengths make none."""
+    values = plain(values)
     try:
-        return np.asarray(plain(values))
-    except ValueError as error:
+        if hasattr(values, "__len__"):
+            check_memory(8 * len(values), what, "give fewer")
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, GraphError):
             raise
         raise GraphError(f"{what} cannot be read as an array ({error})") from error

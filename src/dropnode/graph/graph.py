@@ -139,6 +139,9 @@ class Graph:
         arrays = _arrays(self.adjacency, self.features, self.labels, self.ids)
         if [*map(id, arrays)] != [*map(id, self._checked)]:
             raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
+        names = self.class_names
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise GraphError(f"class_names are {shown(names)}; expected a tuple of texts")
         if self.labels.max() >= len(self.class_names):
             raise GraphError(
                 f"{len(self.class_names)} class_names, but a label is {self.labels.max()}; give "
