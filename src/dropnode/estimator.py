@@ -26,6 +26,7 @@ from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, plain
 from dropnode.graph.checks import UNKNOWN, canonical, encode_labels, matrix_links, to_codes
 from dropnode.graph.neighbours import NeighbourIndex
+from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.table import configuration, restore_method
@@ -324,6 +325,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         """Return a copy of the features of a table, checked as in scikit-learn."""
         if isinstance(X, np.ma.MaskedArray) or sp.issparse(X):
             X = plain(X)
+        elif isinstance(X, np.ndarray):
+            check_memory(4 * X.size, f"X of shape {X.shape}", "give fewer rows")
         with np.errstate(over="ignore"):  # A number too large for float32 is reported as such.
             features = validate_data(
                 self, X, accept_sparse="csr", dtype=np.float32, order="C", copy=True, **options

@@ -173,6 +173,9 @@ def datasets(random: Random, folder: Path) -> Callable[[], object]:
     )
 
 
+# Compiles the kernels, and imports what takes seconds.
+fitted()
+
 CASES = [
     graph,
     graph,

@@ -16,8 +16,8 @@ OPTIONS = ["rate", "seed", "definition", "code", "mode", "block", "hidden", "ste
 
 def case(random: Random, folder: Path) -> Callable[[], object]:
     """Return a call that reads a reference, checks it, and makes the graph if that is quick."""
-    source = random.choice(["sbm", "digits", "digits", junk.text(random), "a/b.npz", "x" * 5000])
-    steps = [_step(random) for _ in range(random.choice([1, 1, 2, 30]))]
+    source = random.choice([*["sbm", "digits"] * 4, junk.text(random), "a/b.npz", "x" * 5000])
+    steps = [_step(random) for _ in range(random.choice([1, 1, 1, 2, 30]))]
     text = "@".join([source, *steps])
     if random.random() < 0.1:
         at = random.randrange(len(text))
@@ -26,11 +26,12 @@ def case(random: Random, folder: Path) -> Callable[[], object]:
 
 
 def _step(random: Random) -> str:
-    name = random.choice([*TRANSFORMS, "random-edges", "label-rate", junk.text(random)])
+    name = random.choice([*[*TRANSFORMS] * 4, junk.text(random)])
     pairs = []
-    for _ in range(random.choice([0, 1, 1, 2, 3])):
+    for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
         number = random.choice(["0.1", "0.1", "1", "0", "-1", "1e9", "1e300", junk.text(random)])
-        pairs.append(f"{random.choice(OPTIONS)}{random.choice(['=', '=', '=', '', '=='])}{number}")
+        option = random.choice([*["rate", "code"] * 4, *OPTIONS])
+        pairs.append(f"{option}{random.choice([*['='] * 8, '', '=='])}{number}")
     return f"{name}:{','.join(pairs)}" if pairs else name
 
 

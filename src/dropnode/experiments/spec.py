@@ -15,7 +15,10 @@ from dropnode.errors import ConfigError
 from dropnode.settings import suggestion
 
 MOST_TRIALS = 100_000
-"""The most trials of a spec, and the most combinations of a grid."""
+"""The most trials of a spec."""
+
+MOST_SETTINGS = 20_000
+"""The most combinations of a grid; each of them is checked before anything is run."""
 
 Figure = tuple[float, float | None]
 """A published mean and its standard deviation, if published, in percent."""
@@ -204,9 +207,9 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     [{'order': 2, 'hidden': 8}, {'order': 4, 'hidden': 8}]
     """
     number = math.prod(map(len, grid.values()))
-    if number > MOST_TRIALS:
+    if number > MOST_SETTINGS:
         raise ConfigError(
-            f"{number:,} combinations of {', '.join(grid)}; expected at most {MOST_TRIALS:,}"
+            f"{number:,} combinations of {', '.join(grid)}; expected at most {MOST_SETTINGS:,}"
         )
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 

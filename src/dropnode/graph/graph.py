@@ -136,8 +136,9 @@ class Graph:
 
     def __post_init__(self) -> None:
         # The very arrays that a builder has checked; a graph with another split has the same.
-        arrays = _arrays(self.adjacency, self.features, self.labels, self.ids)
-        if [*map(id, arrays)] != [*map(id, self._checked)]:
+        members: tuple[Matrix, ...] = (self.adjacency, self.features, self.labels, self.ids)
+        foreign = any(sp.issparse(each) and each.format != "csr" for each in members)
+        if foreign or [*map(id, _arrays(*members))] != [*map(id, self._checked)]:
             raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
         names = self.class_names
         if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):

@@ -17,7 +17,6 @@ import scipy.sparse as sp
 
 from dropnode.errors import DataError
 from dropnode.graph.arrays import compressed_rows, sound
-from dropnode.memory import check_memory
 from dropnode.settings import shown
 
 
@@ -101,7 +100,9 @@ def to_csr(value: Any, name: str) -> sp.csr_array:
         if not isinstance(value, sp.coo_matrix):
             return compressed_rows((value.data, value.indices, value.indptr), value.shape)
         entries = sp.coo_array((value.data, (value.row, value.col)), shape=value.shape)
-        check_memory(8 * entries.shape[0], name, "fetch it again", DataError)
+        # Every row costs memory and time, and a file can claim any number of them.
+        if entries.shape[0] > max(10**6, 100 * entries.nnz):
+            raise ValueError(f"{entries.shape[0]:,} rows for {entries.nnz:,} entries")
         return sound(entries).tocsr()
     except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
         raise DataError(f"{name} holds no sound sparse matrix ({error}); fetch it again") from error
