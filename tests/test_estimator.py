@@ -604,7 +604,10 @@ def test_faults_say_what_to_do(
         ("fraction 1.5", lambda: quick(validation_fraction=1.5).fit(X, [0, 0, 1] + [-1] * 87)),
         ("Input X contains NaN", lambda: quick().fit(np.where(X > 5, np.nan, X), few)),
         ("class_weight", lambda: quick(class_weight={"ant": 1.0}).fit(X, few)),
-        ("random_state is -1", lambda: quick(random_state=-1).fit(X, few)),
+        (
+            "random_state = -1; expected a whole number of at least 0",
+            lambda: quick(random_state=-1).fit(X, few),
+        ),
     ]
     for message, call in faults:
         with pytest.raises(ValueError, match=message):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,15 +20,19 @@ from sklearn.utils import Tags, check_random_state, compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dropnode.data.splits import check_fraction, every_label_split, stratified_holdout
-from dropnode.errors import GraphError
+from dropnode.errors import ConfigError, GraphError
+from dropnode.files import to_path
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import UNKNOWN, Matrix, canonical, encode_labels, matrix_links, to_codes
+from dropnode.graph.arrays import Matrix, plain
+from dropnode.graph.checks import UNKNOWN, canonical, encode_labels, matrix_links, to_codes
 from dropnode.graph.neighbours import NeighbourIndex
+from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.table import configuration, restore_method
 from dropnode.saving import load_model, save_model
-from dropnode.settings import Config, suggestion
+from dropnode.settings import Config, read_value, suggestion
+from dropnode.settings import seed as seed_field
 from dropnode.training import Outcome, train
 from dropnode.training.progress import ProgressBar
 
@@ -174,11 +178,11 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             Edge weights between the rows of features; by default, nearest neighbours are connected.
             (For a list of edges, build a Graph with :meth:`Graph.from_edges`.)
         """
+        self._check_parameters()
         nodes, classes = self._training_graph(X, y, graph)
         state = self.random_state
         seed = state if isinstance(state, Integral) else check_random_state(state).randint(2**31)
-        if seed < 0:
-            raise ValueError(f"random_state is {seed}; expected a whole number of at least 0")
+        seed = read_value(int, seed, "random_state", seed_field())
         split = nodes.split or self._split(nodes, int(seed))
         nodes.check_trainable(split)
         self.preset_, config = self._configuration(nodes, validated=len(split.val) > 0)
@@ -225,6 +229,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         labelled nodes, except the training and validation nodes if it is the training graph. For
         features, they are the rows with a known ``y``.
         """
+        if isinstance(X, Graph) and y is not None:
+            raise ConfigError("score received y in addition to a Graph, which has its own labels")
         codes = self._logits(X, graph).argmax(axis=1)
         if isinstance(X, Graph):
             rows = self._scored(X)
@@ -233,15 +239,21 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             predicted = np.array(self.graph_.class_names)[codes]
         else:
             labels, actual = _labels(y)
+            if len(labels) != len(codes):
+                raise GraphError(
+                    f"{len(labels):,} labels in y for {len(codes):,} rows of X; give one label "
+                    "per row, -1 where it is unknown"
+                )
             predicted = self.classes_[codes]
             rows = np.flatnonzero(labels != UNKNOWN)
             if len(rows) == 0:
-                raise ValueError("no label in y is known; scoring needs at least one")
+                raise GraphError("no label in y is known; scoring needs at least one")
         return float(accuracy_score(actual[labels[rows]], predicted[rows]))
 
     def save(self, folder: str | Path) -> None:
         """Save the parameters, the trained model and its training graph to a folder."""
         check_is_fitted(self, "method_")
+        folder = to_path(folder)
         parameters = self.get_params()
         if isinstance(self.class_weight, dict):
             # JSON would turn classes into text if they were keys.
@@ -264,7 +276,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> GrandClassifier:
         """Load a model of :meth:`save` or ``dropnode train``; predictions are bit-identical."""
-        saved = load_model(folder, device)
+        saved = load_model(to_path(folder), device)
         parameters = saved.extra.get("parameters", _parameters(saved.method))
         model = cls(**parameters | {"device": device})
         if isinstance(model.class_weight, list):
@@ -289,7 +301,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     def _training_graph(self, X: Any, y: Any, graph: Any) -> tuple[Graph, np.ndarray]:
         if isinstance(X, Graph):
             if y is not None or graph is not None:
-                raise ValueError(
+                raise ConfigError(
                     "fit received y or graph= in addition to a Graph, which has its own labels and "
                     "edges; call fit(graph) with nothing else, and give labels when you build the "
                     "Graph"
@@ -304,8 +316,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         adjacency = graph if self._index is None else self._index.graph()
         return _graph(features, adjacency, (codes, names)), classes
 
+    def _check_parameters(self) -> None:
+        """Raise :class:`ConfigError` if a parameter has a wrong type, before any work is done."""
+        for name, kind in _KINDS.items():
+            read_value(kind, getattr(self, name), name)
+
     def _features(self, X: Any, **options: Any) -> Matrix:
         """Return a copy of the features of a table, checked as in scikit-learn."""
+        if isinstance(X, np.ma.MaskedArray) or sp.issparse(X):
+            X = plain(X)
+        elif isinstance(X, np.ndarray):
+            check_memory(4 * X.size, f"X of shape {X.shape}", "give fewer rows")
         with np.errstate(over="ignore"):  # A number too large for float32 is reported as such.
             features = validate_data(
                 self, X, accept_sparse="csr", dtype=np.float32, order="C", copy=True, **options
@@ -366,7 +387,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "method_")
         if X is None or isinstance(X, Graph):
             if graph is not None:
-                raise ValueError("graph= connects rows of features, but X has none; give both")
+                raise ConfigError("graph= connects rows of features, but X has none; give both")
             logits = self.method_.logits(X)
         else:
             features = self._features(X, reset=False)
@@ -406,6 +427,18 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         return nodes
 
 
+_KINDS: dict[str, Any] = {
+    "preset": str | None,
+    "method": str,
+    "n_neighbors": int,
+    "validation_fraction": float | None,
+    "device": str,
+    "class_weight": Mapping[Any, float] | Literal["balanced"] | None,
+    "options": Mapping[str, Any] | None,
+}
+"""The types of the parameters that are no keys of a configuration."""
+
+
 def _graph(
     features: Matrix, adjacency: Any, classes: tuple[np.ndarray, tuple[str, ...]] | None
 ) -> Graph:
@@ -417,7 +450,7 @@ def _graph(
 
 def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     if y is None:
-        raise ValueError(
+        raise GraphError(
             "GrandClassifier requires y to be passed, but the target y is None; give one label per "
             "row of X, -1 if unknown, or a Graph with labels"
         )
@@ -427,7 +460,7 @@ def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     labels = classes.tolist()
     continuous = [one for one in labels if isinstance(one, float) and not one.is_integer()]
     if continuous:
-        raise ValueError(
+        raise GraphError(
             f"Unknown label type: continuous, such as {continuous[0]}; a classifier needs classes: "
             "whole numbers, text or booleans"
         )

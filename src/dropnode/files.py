@@ -286,6 +286,29 @@ def user_cache() -> Path:
     return platformdirs.user_cache_path("dropnode", appauthor=False)
 
 
+def to_path(path: Any) -> Path:
+    """Return a path; what can be none is an error."""
+    if isinstance(path, str | os.PathLike) and "\0" not in os.fsdecode(path):
+        return Path(path)
+    raise ConfigError(f"{type(path).__name__} {str(path)[:60]!r} is no path; give one as text")
+
+
+def exists(path: str | Path) -> bool:
+    """Return whether there is such a file or folder; a text that can be no path is none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_text(text: str) -> bool:
+    """Return whether a text can be written to a file: bytes of a file name may be no text."""
+    try:
+        return "\0" not in text and bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file."""
     with open(path, "rb") as file:

@@ -30,7 +30,8 @@ from dropnode.environment import versions
 from dropnode.errors import ModelError
 from dropnode.files import json_bytes, record_sha256, write_bytes
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import PARTS, Matrix
+from dropnode.graph.arrays import Matrix, compressed_rows
+from dropnode.graph.checks import PARTS
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import method_type
 from dropnode.ops.scaling import FeatureScaling
@@ -333,10 +334,7 @@ def _matrix(name: str, arrays: Arrays, shape: list[int]) -> Matrix:
     if name in arrays:
         return arrays[name]
     parts = tuple(arrays[f"{name}/{part}"] for part in _CSR)
-    matrix = sp.csr_array(parts, shape=tuple(shape))
-    # SciPy trusts its pointers, and forged ones would read outside the arrays.
-    matrix.check_format(full_check=True)
-    return matrix
+    return compressed_rows(parts, shape)
 
 
 def _described(values: np.ndarray) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 Unknown keys, missing keys, wrong types and values out of range are errors, whether they come from
 YAML, JSON, ``--set`` or Python, and so is a key that occurs twice in a file. A setting that is
-silently ignored would lead to a wrong result. A configuration is a frozen dataclass whose fields
-define what they accept::
+silently ignored would lead to a wrong result. A number that cannot be meant is an error too: it
+would run until somebody ends it. A configuration is a frozen dataclass whose fields define what
+they accept::
 
     @dataclass(frozen=True)
     class Settings(Config):
-        hidden: int = count()
+        hidden: int = width()
         dropout: float = rate()
         stopping: str = choice("loss", "accuracy")
 
@@ -25,11 +26,12 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Union
 
@@ -39,6 +41,21 @@ from dropnode.errors import ConfigError
 from dropnode.files import unseal
 
 T = TypeVar("T")
+
+MOST = 1_000_000_000
+"""The largest whole number of a :func:`count`."""
+
+MOST_REPEATS = 1_000
+"""The largest number of hops, views, layers, heads and other repetitions within one epoch."""
+
+MOST_UNITS = 1_000_000
+"""The largest number of units of a layer. Memory sets a limit long before, see ``memory.py``."""
+
+MOST_SEED = 2**63 - 1
+"""The largest seed: stores of trials have 64 bits for it."""
+
+MOST_YAML = 1_000_000, 20_000, 50
+"""The most characters, values and levels of a YAML text; aliases count as what they stand for."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +107,7 @@ class Config:
         for name in values:
             if name not in cls.names():
                 raise ConfigError(
-                    f"unknown configuration key {name!r}{suggestion(str(name), cls.names())}"
+                    f"unknown configuration key {shown(name)}{suggestion(str(name), cls.names())}"
                 )
 
 
@@ -114,10 +131,24 @@ def share(default: Any = dataclasses.MISSING) -> Any:
     return _within(0.0, 1.0, "from 0 to 1", default)
 
 
-def count(least: int = 1, default: Any = dataclasses.MISSING, most: float = math.inf) -> Any:
-    """Return a field that accepts a whole number of at least ``least``, and at most ``most``."""
-    limit = "" if most == math.inf else f" and at most {most}"
-    return _within(least, most, f"a whole number of at least {least}{limit}", default)
+def count(least: int = 1, default: Any = dataclasses.MISSING, most: int = MOST) -> Any:
+    """Return a field that accepts a whole number from ``least`` to ``most``."""
+    return _within(least, math.inf, f"a whole number of at least {least}", default, most)
+
+
+def repeats(least: int = 1, default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts how often something is repeated within one epoch."""
+    return count(least, default, MOST_REPEATS)
+
+
+def width(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts the number of units of a layer."""
+    return count(1, default, MOST_UNITS)
+
+
+def seed(default: Any = dataclasses.MISSING) -> Any:
+    """Return a field that accepts a seed."""
+    return count(0, default, MOST_SEED)
 
 
 def weight(default: Any = dataclasses.MISSING) -> Any:
@@ -125,9 +156,9 @@ def weight(default: Any = dataclasses.MISSING) -> Any:
     return _within(0.0, math.inf, "a number of at least 0", default)
 
 
-def positive(default: Any = dataclasses.MISSING) -> Any:
-    """Return a field that accepts a number above 0."""
-    return _within(1e-12, math.inf, "above 0", default)
+def positive(default: Any = dataclasses.MISSING, most: float = math.inf) -> Any:
+    """Return a field that accepts a number above 0, and at most ``most``."""
+    return _within(1e-12, math.inf, "above 0", default, most)
 
 
 def temperature(default: Any = dataclasses.MISSING) -> Any:
@@ -179,10 +210,10 @@ def check_keys(
     required = list(required)
     known = [*required, *optional]
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where} = {_shown(values)}; expected the keys {', '.join(known)}")
+        raise ConfigError(f"{where} = {shown(values)}; expected the keys {', '.join(known)}")
     for key in values:
         if key not in known:
-            raise ConfigError(f"unknown key {key!r} in {where}{suggestion(str(key), known)}")
+            raise ConfigError(f"unknown key {shown(key)} in {where}{suggestion(str(key), known)}")
     missing = [name for name in required if name not in values]
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}; give every key without a default")
@@ -217,19 +248,27 @@ def read_value(kind: Any, value: Any, where: str, field: Any = None) -> Any:
         return read
     choices = field.metadata.get("choices")
     if choices and read not in choices:
-        raise ConfigError(f"{where} = {read!r}; expected one of {', '.join(choices)}")
+        raise ConfigError(f"{where} = {shown(read)}; expected one of {', '.join(choices)}")
     if "range" in field.metadata:
         low, high, described = field.metadata["range"]
         numbers = read if isinstance(read, tuple | list) else (read,)
         if not all(low <= number <= high for number in numbers):
-            raise ConfigError(f"{where} = {read!r}; expected {described}")
+            raise ConfigError(f"{where} = {shown(read)}; expected {described}")
+        most = field.metadata["most"]
+        if any(number > most for number in numbers):
+            raise ConfigError(f"{where} = {shown(read)}; expected at most {most:,}")
     if isinstance(read, tuple | list) and not read and _default(field) != read:
-        raise ConfigError(f"{where} = {read!r}; expected {_described(kind)}, at least one")
+        raise ConfigError(f"{where} = {shown(read)}; expected {_described(kind)}, at least one")
     return read
 
 
 def read_yaml(text: str) -> Any:
-    """Return the content of a YAML text; a key that occurs twice is an error."""
+    """Return the content of a YAML text; a key that occurs twice and a tag are errors.
+
+    So is a text with more characters, values or levels than :data:`MOST_YAML`.
+    """
+    if len(text) > MOST_YAML[0]:
+        raise ConfigError(f"{len(text):,} characters of YAML; expected at most {MOST_YAML[0]:,}")
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
@@ -243,7 +282,7 @@ def read_json(path: str | Path, cure: str = "restore the file or remove it") -> 
     """
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON ({error}); {cure}") from error
 
 
@@ -251,7 +290,7 @@ def read_sealed(path: str | Path, cure: str = "restore the file or remove it") -
     """Return the record in a JSON file, whose checksum is checked; see :func:`read_json`."""
     values = read_json(path, cure)
     if not isinstance(values, dict):
-        raise ConfigError(f"{path} holds {_shown(values)}; expected a JSON object; {cure}")
+        raise ConfigError(f"{path} holds {shown(values)}; expected a JSON object; {cure}")
     try:
         return unseal(values)
     except ValueError as error:
@@ -294,7 +333,7 @@ def key_of(field: dataclasses.Field[Any]) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known name, or all of them."""
-    known = list(known)
+    known, name = list(known), name[:100]
     near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(
         name.lower(), known, n=1
     )
@@ -316,8 +355,25 @@ def continued(message: str, more: str) -> str:
     return f"{message}; {more}"
 
 
-def _within(low: float, high: float, described: str, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"range": (low, high, described)})
+def shown(value: Any) -> str:
+    """Return a value as errors show it, cut if it is long.
+
+    Examples
+    --------
+    >>> shown("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # Whole numbers of thousands of digits have no text, nor has what is broken.
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _within(low: float, high: float, described: str, default: Any, most: float = math.inf) -> Any:
+    """Return a field of numbers in a range; above ``most``, a number cannot be meant."""
+    metadata = {"range": (low, high, described), "most": most}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 _types: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
@@ -375,7 +431,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         try:
             return kind(value)
         except ValueError:
-            raise ConfigError(f"{where} = {_shown(value)}; expected {_described(kind)}") from None
+            raise ConfigError(f"{where} = {shown(value)}; expected {_described(kind)}") from None
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return _convert_union(kind, value, where)
@@ -392,16 +448,29 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
             for key, each in value.items()
         }
     if kind in (int, float):
-        # Real includes NumPy's scalars, which a parameter search passes, and also bool, which is
-        # not accepted as a number.
-        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if number and kind is float:
-            return float(value)
-        if number and value == int(value):
-            return int(value)
+        number = _number(kind, value)
+        if number is not None:
+            return number
     elif kind in (str, bool, type(None)) and isinstance(value, kind):
         return value
-    raise ConfigError(f"{where} = {_shown(value)}; expected {_described(kind)}")
+    raise ConfigError(f"{where} = {shown(value)}; expected {_described(kind)}")
+
+
+def _number(kind: type, value: Any) -> float | int | None:
+    """Return a number in a type; None if it is not finite, not whole, or no number."""
+    # Real includes NumPy's scalars, which a parameter search passes, and also bool, which is not
+    # accepted as a number.
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
+    if kind is int and isinstance(value, Integral):
+        return int(value)
+    try:
+        finite = float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+    if kind is float or finite is None:
+        return finite
+    return int(finite) if finite.is_integer() else None
 
 
 def _convert_union(kind: Any, value: Any, where: str) -> Any:
@@ -419,7 +488,7 @@ def _convert_union(kind: Any, value: Any, where: str) -> Any:
             return _convert(arm, value, where)
         except ConfigError:
             continue
-    raise ConfigError(f"{where} = {_shown(value)}; expected {_described(kind)}")
+    raise ConfigError(f"{where} = {shown(value)}; expected {_described(kind)}")
 
 
 _WORDS = {
@@ -456,23 +525,53 @@ def _described(kind: Any) -> str:
     return _WORDS[kind][0]
 
 
-def _shown(value: Any) -> str:
-    """Return a value as errors show it, cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
 class _Loader(yaml.SafeLoader):
-    """Raises an error if a key occurs twice, of which YAML would drop one."""
+    """Raises an error if a key occurs twice, of which YAML would drop one, and beyond limits."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.values = self.depth = 0
+        self.sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        _, most_values, most_levels = MOST_YAML
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            raise yaml.composer.ComposerError(None, None, f"the tag {event.tag}", event.start_mark)
+        is_alias = isinstance(event, yaml.AliasEvent)
+        before, self.values, self.depth = self.values, self.values + 1, self.depth + 1
+        if self.depth > most_levels:
+            raise yaml.composer.ComposerError(
+                None, None, f"more than {most_levels} levels", event.start_mark
+            )
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if is_alias and id(node) not in self.sizes:
+            raise yaml.composer.ComposerError(
+                None, None, "an alias stands for what it is part of", event.start_mark
+            )
+        if is_alias:
+            self.values += self.sizes[id(node)]
+        self.sizes[id(node)] = self.values - before
+        if self.values > most_values:
+            raise yaml.composer.ComposerError(
+                None, None, f"more than {most_values:,} values", event.start_mark
+            )
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        keys = [self.construct_object(key, deep=True) for key in own]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            # What cannot be a key is reported below.
+            if isinstance(key, Hashable) and key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} occurs twice", node.start_mark
+                    None, None, f"the key {key!r} occurs twice", key_node.start_mark
                 )
+            if isinstance(key, Hashable):
+                seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -495,11 +594,10 @@ def _parsed(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     parts = text.split(",")
-    if len(parts) > 1 and all(part.strip().isdecimal() for part in parts):
-        return [int(part) for part in parts]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+    several = len(parts) > 1 and all(part.strip().isdecimal() for part in parts)
+    # A number of thousands of digits is text to Python, which the configuration then refuses.
+    with suppress(ValueError):
+        return [int(part) for part in parts] if several else int(text)
+    with suppress(ValueError):
+        return float(text)
     return text

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import damage
+from dropnode import memory
 from dropnode.data import draw_split, load_dataset, per_class_split, save_graph
 from dropnode.data.generators import sbm
 from dropnode.data.graph_file import has_split, is_path, read_graph
@@ -50,7 +51,7 @@ def graphs(draw: st.DrawFn) -> Graph:
             )
         )
     )
-    classes = draw(st.lists(st.text(max_size=4), unique=True, max_size=3))
+    classes = draw(st.lists(st.text(min_size=1, max_size=4), unique=True, max_size=3))
     labels = draw(st.lists(st.integers(-1, len(classes) - 1), min_size=nodes, max_size=nodes))
     ids = draw(st.none() | st.lists(IDS, min_size=nodes, max_size=nodes, unique=True))
     parts = draw(st.lists(st.integers(0, 3), min_size=nodes, max_size=nodes))
@@ -276,8 +277,8 @@ def test_more_than_the_memory_of_the_machine_is_refused(
     arrays: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "own.npz", **arrays)
-    monkeypatch.setattr(os, "sysconf", lambda name: 16)
-    with pytest.raises(DataError, match="this machine has 256 bytes of memory"):
+    monkeypatch.setattr(memory, "available_memory", lambda: 256)
+    with pytest.raises(DataError, match=r"needs at least .* bytes of memory, and 256 bytes are"):
         load_dataset(tmp_path / "own.npz")
 
 

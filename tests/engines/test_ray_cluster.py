@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ import json, sys
 from pathlib import Path
 from test_ray_cluster import behave
 from dropnode.engines.ray_cluster import run_ray
-asked = ["one", "http_proxy", "stumble", "raise"]
+asked = ["one", "http_proxy", "stumble", "raise", "listen"]
 for item, outcome in run_ray(behave, asked, jobs=2, shared=(None, Path(sys.argv[1]))):
     print(json.dumps([item, str(outcome)]))
 """
@@ -85,6 +86,8 @@ def behave(shared: tuple[Any, Path], item: str) -> Any:
         return array.tolist(), array.flags.writeable
     if item in os.environ:
         return os.environ[item]
+    if item == "listen":
+        return listening(os.getsid(0))
     if item.startswith("linger"):
         tasks.linger(folder, item)
     if item == "stumble" and not (folder / item).exists():
@@ -123,6 +126,28 @@ def members(session: int) -> list[int]:
             if int(fields[3]) == session and fields[0] != "Z":
                 found.append(int(entry.name))
     return found
+
+
+def listening(session: int) -> list[str]:
+    """Return the hexadecimal addresses at which the processes of a session listen."""
+    sockets = set()
+    for process in members(session):
+        for handle in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                sockets.add(os.readlink(handle))
+    lines = [
+        line.split()
+        for family in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]
+    ]
+    # 0A is the state of a socket that listens.
+    return sorted(
+        {
+            line[1].partition(":")[0]
+            for line in lines
+            if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+        }
+    )
 
 
 class Node:
@@ -328,6 +353,9 @@ def test_one_machine_on_its_own(tmp_path: Path) -> None:
             "that of Ray is not for items"
         )
         assert outcomes.pop("one").startswith("('one', ")
+        assert outcomes.pop("listen") == str(["0000000000000000FFFF00000100007F", "0100007F"]), (
+            "Ray listens on an interface other than the loopback"
+        )
         assert outcomes.pop("stumble").startswith("('stumble', ")
         assert outcomes == {}
         wait_until(lambda: not members(process.pid), "processes of Ray were left behind")
@@ -335,6 +363,32 @@ def test_one_machine_on_its_own(tmp_path: Path) -> None:
         for member in members(process.pid):
             os.kill(member, signal.SIGKILL)
         process.communicate()
+
+
+def test_the_token_is_private_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dropnode.engines.own_ray import make_private_token
+
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / ".ray" / "auth_token"
+    before = os.umask(0)
+    try:
+        make_private_token()
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    token = path.read_text()
+    assert len(token) == 64
+    path.chmod(0o644)
+    make_private_token()
+    assert (path.stat().st_mode & 0o777, path.read_text()) == (0o600, token)
+    path.unlink()
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "mine")
+    make_private_token()
+    assert not path.exists(), "the user's own token is used"
 
 
 def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) -> None:

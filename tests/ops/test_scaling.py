@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 import oracles
 from dropnode.data import load_dataset
 from dropnode.errors import GraphError
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.ops.scaling import KINDS, FeatureScaling
 from oracles import RandomGraph, random_graphs
 

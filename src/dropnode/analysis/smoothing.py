@@ -28,7 +28,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
-from dropnode.graph.checks import UNKNOWN, Matrix
+from dropnode.graph.arrays import Matrix
+from dropnode.graph.checks import UNKNOWN
 from dropnode.training import Method
 
 SOURCES = 128

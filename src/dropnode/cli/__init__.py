@@ -28,6 +28,9 @@ from dropnode.cli.trials import trials
 from dropnode.errors import DropnodeError
 from dropnode.files import explained
 
+LONGEST = 2_000
+"""Characters of an error message; what a user gives may be long, and is part of it."""
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -109,7 +112,8 @@ def _explain(error: BaseException) -> tuple[str, int] | None:
         message, code = explained(error), WORK_ERROR
     else:
         return None
-    return " ".join(message.split()), code
+    message = " ".join(message.split())
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 1]}…", code
 
 
 def _out_of_memory(error: BaseException) -> bool:

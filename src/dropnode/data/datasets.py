@@ -20,6 +20,7 @@ from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
+from dropnode.settings import read_value, seed
 
 READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {
     "planetoid": planetoid.read,
@@ -70,13 +71,14 @@ def load_dataset(name: str | os.PathLike[str], *, split_seed: int = 0, **options
     >>> load_dataset("sbm", nodes=300, classes=3).num_edges
     1500
     """
+    read_value(int, split_seed, "split_seed", seed())
     if is_path(name):
         if options:
             raise ConfigError(f"{name} is a file and has no option {next(iter(options))!r}")
         graph = read_graph(name)
         return graph.with_split(draw_split(name, graph, split_seed))
     entry = find(str(name))
-    _check_options(entry, options)
+    options = _checked_options(entry, options)
     if entry.format in GENERATORS:
         graph = GENERATORS[entry.format](**options)
     else:
@@ -189,11 +191,16 @@ def _options(entry: Entry) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in parameters.items()}
 
 
-def _check_options(entry: Entry, options: Mapping[str, Any]) -> None:
-    known = _options(entry)
-    for option in options:
+def _checked_options(entry: Entry, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in the types of their defaults."""
+    known, checked = _options(entry), {}
+    for option, value in options.items():
         if option not in known:
             takes = ", ".join(known) or "none"
             raise ConfigError(
                 f"dataset {entry.name!r} has no option {option!r}; its options: {takes}"
             )
+        limits = seed() if option == "seed" else None
+        where = f"{option} of {entry.name}"
+        checked[option] = read_value(type(known[option]), value, where, limits)
+    return checked

@@ -29,9 +29,10 @@ import scipy.sparse as sp
 
 from dropnode.data.readers.npz import csr, load_npz, member_names
 from dropnode.errors import ConfigError, DataError, GraphError
-from dropnode.files import atomic_write
+from dropnode.files import atomic_write, exists, to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import PARTS
+from dropnode.settings import shown
 
 ENDING = ".npz"
 
@@ -43,7 +44,7 @@ def is_path(name: str | os.PathLike[str]) -> bool:
 
 def check_ending(path: str | os.PathLike[str]) -> Path:
     """Return a path whose name ends as that of a graph's file; raise an error for any other."""
-    file = Path(path)
+    file = to_path(path)
     if file.suffix != ENDING:
         raise ConfigError(f"{file} does not end in {ENDING}; a graph is kept in an {ENDING} file")
     return file
@@ -80,6 +81,8 @@ def save_graph(graph: Graph, path: str | os.PathLike[str], *, origin: str = "") 
     ...     load_dataset(f"{folder}/mine.npz").fingerprint() == graph.fingerprint()
     True
     """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"{shown(graph)} is no graph; expected a dropnode.Graph")
     arrays: dict[str, Any] = _csr_arrays("adj", graph.adjacency)
     if sp.issparse(graph.features):
         arrays |= _csr_arrays("attr", graph.features)
@@ -110,7 +113,7 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
         If its arrays do not make a graph.
     """
     file = check_ending(path)
-    if not file.is_file():
+    if not exists(file) or not file.is_file():
         raise ConfigError(
             f"{file} is not a file; expected an {ENDING} file such as dropnode.data.save_graph "
             "writes, or a name from: dropnode datasets list"

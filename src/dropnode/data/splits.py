@@ -7,6 +7,8 @@ import numpy as np
 from dropnode.errors import GraphError
 from dropnode.graph import Split
 from dropnode.graph.checks import UNKNOWN
+from dropnode.settings import read_value
+from dropnode.settings import seed as seed_field
 
 SHARES = ("proportional", "equal")
 """How :func:`label_rate_split` divides the training nodes among the classes."""
@@ -42,7 +44,7 @@ def per_class_split(
             f"{train_per_class} training and {val_per_class} validation nodes per class; "
             "expected at least 1 and at least 0"
         )
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     needed = train_per_class + val_per_class
     train, val, test = [], [], []
     for code, members in _classes(labels):
@@ -91,7 +93,7 @@ def label_rate_split(
     """
     if not 0 < rate < 1:
         raise GraphError(f"label rate {rate}; expected a fraction between 0 and 1, such as 0.01")
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     members = [nodes for _, nodes in _classes(labels)]
     num_train = max(len(members), round(rate * len(labels)))
     if classes == "equal":
@@ -159,7 +161,7 @@ def stratified_holdout(
         Sorted node positions; together they are all labelled nodes.
     """
     check_fraction(fraction)
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     kept, held = [], []
     for _, members in _classes(labels):
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
@@ -178,6 +180,10 @@ def check_fraction(fraction: float) -> None:
     """Raise :class:`GraphError` unless this share of labels can be held out."""
     if not 0 < fraction < 1:
         raise GraphError(f"fraction {fraction} to hold out; expected a number between 0 and 1")
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(read_value(int, seed, "the seed of a split", seed_field()))
 
 
 def _classes(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:

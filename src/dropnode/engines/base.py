@@ -22,6 +22,13 @@ ONE_THREAD = {
 """Variables that limit numerical libraries to one thread, read when a library is loaded."""
 
 
+MOST_JOBS = 100_000
+"""The most workers at a time."""
+
+LONGEST = 100_000_000
+"""The longest time limit of an item, in seconds: some years."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """Replaces the result of an item that failed, and says why."""
@@ -41,10 +48,14 @@ def usable_jobs(asked: int | None, items: int) -> int:
     return min(items if asked is None else asked, items, cores())
 
 
-def check_jobs(jobs: int) -> None:
-    """Raise :class:`ConfigError` unless there is at least one worker."""
-    if jobs < 1:
-        raise ConfigError(f"jobs is {jobs}; expected a whole number of at least 1")
+def check_jobs(jobs: int, timeout: float | None = None) -> None:
+    """Raise :class:`ConfigError` unless workers of this number and patience are possible."""
+    if not 1 <= jobs <= MOST_JOBS:
+        raise ConfigError(f"jobs is {jobs}; expected a whole number from 1 to {MOST_JOBS:,}")
+    if timeout is not None and not 0 < timeout <= LONGEST:
+        raise ConfigError(
+            f"the time limit is {timeout} seconds; expected a number above 0, at most {LONGEST:,}"
+        )
 
 
 def late(timeout: float | None) -> Failure:

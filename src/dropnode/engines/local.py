@@ -74,7 +74,7 @@ def run_local(
     ConfigError
         If ``jobs`` is less than 1.
     """
-    check_jobs(jobs)
+    check_jobs(jobs, timeout)
     waiting = deque(items)
     if not waiting:
         return

@@ -35,6 +35,7 @@ from dropnode.engines.base import (
     late,
     set_variables,
 )
+from dropnode.engines.own_ray import make_private_token, on_loopback
 from dropnode.engines.sharing import separate
 from dropnode.errors import ConfigError
 
@@ -106,8 +107,7 @@ def run_ray(
         If ``jobs`` is less than 1, Ray is not installed, no cluster answers, or its nodes cannot
         run workers.
     """
-    if jobs is not None:
-        check_jobs(jobs)
+    check_jobs(1 if jobs is None else jobs, timeout)
     waiting = deque(_Attempt(item) for item in items)
     if not waiting:
         return
@@ -290,7 +290,8 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
         handler = signal.getsignal(signal.SIGTERM)
         try:
             if address is None:
-                with set_variables(OFFLINE):
+                make_private_token()
+                with set_variables(OFFLINE), on_loopback(ray):
                     # Without "local", Ray would join a cluster that happens to run here.
                     ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, **quiet)
             else:

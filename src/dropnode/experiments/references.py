@@ -10,33 +10,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from dropnode.analysis.attacks.flips import Watch
-from dropnode.analysis.attacks.metattack import Metattack, metattack
-from dropnode.analysis.attacks.prbcd import Prbcd, prbcd
-from dropnode.analysis.attacks.random_edges import DEFINITIONS, add_random_edges
+from dropnode.analysis.attacks.metattack import Metattack, checked_budget, metattack
+from dropnode.analysis.attacks.prbcd import Prbcd, checked_block, prbcd
+from dropnode.analysis.attacks.random_edges import DEFINITIONS, add_random_edges, checked_number
 from dropnode.data import dataset_names, draw_split, label_rate_split, load_dataset
 from dropnode.data.catalogue import PerClass, find
 from dropnode.data.graph_file import is_path
 from dropnode.data.splits import SHARES
 from dropnode.errors import ConfigError
+from dropnode.files import exists, is_text
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import (
+    MOST_REPEATS,
     Config,
     choice,
     continued,
     count,
     positive,
     read_changes,
+    seed,
     share,
+    shown,
     suggestion,
 )
+
+MOST_STEPS = 10
+"""The most transforms of a reference."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,8 @@ class RandomEdges(Config):
         10 % adds 1 + 2 + ... + 10 = 55 %
     """
 
-    rate: float = positive()
-    seed: int = count(least=0, default=0)
+    rate: float = positive(most=MOST_REPEATS)
+    seed: int = seed(default=0)
     definition: str = choice(*DEFINITIONS, default="clean")
 
 
@@ -94,6 +100,9 @@ class Transform:
     graph : callable, optional
         Returns the graph with other edges or labels, given a graph with its split, the options, and
         a function that is called with the progress.
+    check : callable, optional
+        Raises an error if a graph with its split cannot be changed so. It must be fast, because
+        planning calls it, so that an impossible rate is an error before hours of work.
     split : callable, optional
         Returns another split, given a graph, the options and a split seed. It must be fast, because
         planning calls it.
@@ -103,6 +112,7 @@ class Transform:
 
     options: type[Config]
     graph: Callable[[Graph, Any, Watch | None], Graph] | None = None
+    check: Callable[[Graph, Any], object] | None = None
     split: Callable[[Graph, Any, int], Split] | None = None
     revision: int = 1
 
@@ -114,9 +124,10 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
             graph=lambda graph, options, watch: add_random_edges(
                 graph, options.rate, options.seed, options.definition
             ),
+            check=lambda graph, options: checked_number(graph, options.rate, options.definition),
         ),
-        "metattack": Transform(Metattack, graph=metattack),
-        "prbcd": Transform(Prbcd, graph=prbcd),
+        "metattack": Transform(Metattack, graph=metattack, check=checked_budget),
+        "prbcd": Transform(Prbcd, graph=prbcd, check=checked_block),
         "label-rate": Transform(
             LabelRate,
             split=lambda graph, options, seed: label_rate_split(
@@ -124,7 +135,9 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
             ),
         ),
         "one-class": Transform(
-            OneClass, graph=lambda graph, options, watch: one_class(graph, options.code)
+            OneClass,
+            graph=lambda graph, options, watch: one_class(graph, options.code),
+            check=lambda graph, options: check_class(graph, options.code),
         ),
     }
 )
@@ -174,10 +187,14 @@ class Reference:
     @classmethod
     def parse(cls, text: str) -> Reference:
         """Read a reference; an unknown dataset, transform or option is an error."""
+        if not isinstance(text, str) or not is_text(text):
+            raise ConfigError(f"dataset {shown(text)}; expected a name or the path of an .npz file")
         # A path may contain any character, also an @.
-        source, *steps = [text] if Path(text).exists() else text.split("@")
+        source, *steps = [text] if exists(text) else text.split("@")
+        if len(steps) > MOST_STEPS:
+            raise ConfigError(f"{len(steps):,} transforms; expected at most {MOST_STEPS}")
         if source not in dataset_names() and not is_path(source):
-            unknown = f"unknown dataset {source!r}{suggestion(source, dataset_names())}"
+            unknown = f"unknown dataset {shown(source)}{suggestion(source, dataset_names())}"
             raise ConfigError(continued(unknown, "or give the path of an .npz file"))
         return cls(source, tuple(_step(step, text) for step in steps))
 
@@ -241,6 +258,17 @@ class Reference:
                 split = step.transform.split(graph, step.options, seed)
         return split
 
+    def check(self, graph: Graph) -> None:
+        """Raise an error if the first transform of the source's graph, with its split, cannot be.
+
+        What comes after depends on the transformed graph, and is checked when it is there.
+        """
+        for step in self.steps:
+            if step.transform.graph is not None:
+                if step.transform.check is not None:
+                    step.transform.check(graph, step.options)
+                return
+
     def transformed(self, graph: Graph, watch: Watch | None = None) -> Graph:
         """Return the source's graph, with its split, changed by the transforms.
 
@@ -265,24 +293,37 @@ def one_class(graph: Graph, code: int) -> Graph:
     >>> one_class(load_dataset("sbm", nodes=300, classes=3), 2).class_names
     ('others', '2')
     """
-    if code >= graph.num_classes:
-        raise ConfigError(f"class {code} of a graph with the classes 0 to {graph.num_classes - 1}")
+    check_class(graph, code)
     labels = np.where(graph.labels == UNKNOWN, UNKNOWN, graph.labels == code)
     return graph.with_labels(labels, ("others", graph.class_names[code]))
+
+
+def check_class(graph: Graph, code: int) -> None:
+    """Raise :class:`ConfigError` unless a graph has this class."""
+    if code >= graph.num_classes:
+        raise ConfigError(f"class {code} of a graph with the classes 0 to {graph.num_classes - 1}")
 
 
 def _step(text: str, whole: str) -> Step:
     name, _, given = text.partition(":")
     if name not in TRANSFORMS:
-        raise ConfigError(f"unknown transform {name!r} in {whole!r}{suggestion(name, TRANSFORMS)}")
+        raise ConfigError(
+            f"unknown transform {shown(name)} in {shown(whole)}{suggestion(name, TRANSFORMS)}"
+        )
     pairs = given.split(",") if given else []
+    keys: list[str] = []
     for pair in pairs:
         if not all(part.strip() for part in pair.partition("=")):
-            raise ConfigError(f"{pair!r} in {whole!r}; expected KEY=VALUE, such as rate=0.1")
+            raise ConfigError(
+                f"{shown(pair)} in {shown(whole)}; expected KEY=VALUE, such as rate=0.1"
+            )
+        keys.append(pair.partition("=")[0].strip())
+        if keys.count(keys[-1]) > 1:
+            raise ConfigError(f"{shown(whole)} gives {shown(keys[-1])} twice; leave one out")
     try:
         return _made_step(name, read_changes(pairs))
     except ConfigError as error:
-        raise ConfigError(f"{whole!r}: {error}") from error
+        raise ConfigError(f"{shown(whole)}: {error}") from error
 
 
 def _made_step(name: str, options: Mapping[str, Any]) -> Step:

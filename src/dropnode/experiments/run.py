@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from dropnode.environment import versions
-from dropnode.errors import ConfigError
 from dropnode.experiments.measures import Training, measure
 from dropnode.experiments.references import Reference
 from dropnode.experiments.run_folder import (
@@ -19,11 +18,14 @@ from dropnode.experiments.run_folder import (
     begin_folder,
     better_result,
     earlier_result,
+    forget_unstarted,
     write_folder,
 )
 from dropnode.experiments.trials import Data, Finished, Trial, now, plan_with_choice, write_history
 from dropnode.graph import Graph
 from dropnode.methods.table import Choice, restore_method
+from dropnode.settings import read_value
+from dropnode.settings import seed as seed_field
 from dropnode.training import Callback, Method, train
 
 
@@ -41,6 +43,8 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset", str(Reference.parse(self.dataset)))
+        for name in ("seed", "split_seed"):
+            read_value(int, getattr(self, name), name, seed_field())
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,25 @@ def run(
     """
     data = load(request) if data is None else data
     record, choice = prepare(request, data)
+    graph = data.graph(request.dataset, request.split_seed)
     if out is not None:
         finished = earlier_result(out, record, resume)
         if finished is not None:
             return finished
         begin_folder(out, record)
-    training = perform(
-        choice.method,
-        data.graph(request.dataset, request.split_seed),
-        request.seed,
-        callbacks=callbacks,
-        checkpoint=None if out is None else out / "checkpoint.safetensors",
-        checkpoint_every=checkpoint_every,
-    )
+    try:
+        training = perform(
+            choice.method,
+            graph,
+            request.seed,
+            callbacks=callbacks,
+            checkpoint=None if out is None else out / "checkpoint.safetensors",
+            checkpoint_every=checkpoint_every,
+        )
+    except BaseException:
+        if out is not None:
+            forget_unstarted(out)
+        raise
     result = _result(record, training, out)
     if out is not None:
         better = better_result(out, result)
@@ -119,7 +129,6 @@ def load(request: Request) -> Data:
 
 def prepare(request: Request, data: Data) -> tuple[RunRecord, Choice]:
     """Check a request; return its record for ``run.json``, and its method, ready to train."""
-    _check_device(request.device)
     trial, choice = plan_with_choice(
         data,
         request.dataset,
@@ -160,13 +169,3 @@ def _result(record: RunRecord, training: Training, out: Path | None) -> RunResul
         interrupted=outcome.interrupted,
         out=None if out is None else str(out),
     )
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    # For an unknown name, a build without the device, and a backend without the operation.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(
-            f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); use 'cpu'"
-        ) from error

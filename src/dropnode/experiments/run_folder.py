@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,6 +171,17 @@ def better_result(out: Path, result: RunResult) -> RunResult | None:
     if earlier is None or not result.interrupted or earlier.epochs <= result.epochs:
         return None
     return earlier
+
+
+def forget_unstarted(out: Path) -> None:
+    """Remove ``run.json`` of a run that failed before its first checkpoint, with an empty folder.
+
+    There is nothing to resume, and the corrected command may use the folder.
+    """
+    if not any((out / name).exists() for name in ("checkpoint.safetensors", RESULT)):
+        (out / RECORD).unlink(missing_ok=True)
+        with suppress(OSError):
+            out.rmdir()
 
 
 def write_folder(out: Path, training: Training, result: RunResult) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
@@ -111,11 +111,8 @@ def _trials(
     seeds: int,
 ) -> tuple[Trial, ...]:
     splits = [seed for name, seed in data.splits if name == dataset]
-    return tuple(
-        plan(data, dataset, split, method, preset, changes, seed)
-        for split in splits
-        for seed in range(seeds)
-    )
+    firsts = [plan(data, dataset, split, method, preset, changes, seed=0) for split in splits]
+    return tuple(replace(first, seed=seed) for first in firsts for seed in range(seeds))
 
 
 def run_cells(

@@ -31,11 +31,15 @@ from dropnode.experiments.run_folder import (
 from dropnode.experiments.statistics import summarise
 from dropnode.experiments.trials import Data
 from dropnode.files import is_vacant, remove_leftovers, write_json
+from dropnode.settings import MOST_SEED
 
 SUMMARY = "seeds.json"
 
 _SEED = re.compile(r"seed-\d+")
 """The name of the folder of a seed."""
+
+MOST_SEEDS = 10_000
+"""The most seeds of one command."""
 
 INTERRUPTED = "interrupted"
 """The error of seeds without a result after Ctrl-C."""
@@ -139,6 +143,11 @@ def run_seeds(
     """
     if count < 1 or (jobs is not None and jobs < 1):
         raise ConfigError(f"{count} seeds, {jobs} at a time; expected at least 1 of each")
+    if count > MOST_SEEDS or request.seed + count > MOST_SEED:
+        raise ConfigError(
+            f"{count:,} seeds from {request.seed} on; expected at most {MOST_SEEDS:,} seeds, and "
+            f"none above {MOST_SEED}"
+        )
     started = time.monotonic()
     seeds = range(request.seed, request.seed + count)
     jobs = usable_jobs(jobs, count)

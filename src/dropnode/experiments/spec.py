@@ -6,12 +6,19 @@ A spec has either ``rows``, methods to compare on datasets, or a ``search`` in s
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dropnode.errors import ConfigError
 from dropnode.settings import suggestion
+
+MOST_TRIALS = 100_000
+"""The most trials of a spec."""
+
+MOST_SETTINGS = 20_000
+"""The most combinations of a grid; each of them is checked before anything is run."""
 
 Figure = tuple[float, float | None]
 """A published mean and its standard deviation, if published, in percent."""
@@ -138,6 +145,26 @@ class Spec:
     plots: tuple[Plot, ...] = ()
     first_split: int = 0
 
+    def __post_init__(self) -> None:
+        if self.num_trials > MOST_TRIALS:
+            raise ConfigError(
+                f"{self.num_trials:,} trials; expected at most {MOST_TRIALS:,}: lower seeds or "
+                "splits, or give fewer values to try"
+            )
+
+    @property
+    def num_trials(self) -> int:
+        """How many trials the spec has at most; published splits and stages may share some."""
+        if self.search is None:
+            runs = sum(
+                math.prod(map(len, row.choose.values())) * sum(row.seeds.values())
+                for row in self.rows
+            )
+        else:
+            settings = sum(math.prod(map(len, stage.values())) for stage in self.search.stages)
+            runs = settings * self.search.seeds * len(self.datasets)
+        return runs * self.splits
+
     @property
     def split_seeds(self) -> range:
         """The seeds of the splits."""
@@ -183,6 +210,11 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     >>> combinations({"order": (2, 4), "hidden": (8,)})
     [{'order': 2, 'hidden': 8}, {'order': 4, 'hidden': 8}]
     """
+    number = math.prod(map(len, grid.values()))
+    if number > MOST_SETTINGS:
+        raise ConfigError(
+            f"{number:,} combinations of {', '.join(grid)}; expected at most {MOST_SETTINGS:,}"
+        )
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 

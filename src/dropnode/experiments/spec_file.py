@@ -5,8 +5,7 @@ An unknown key, dataset, method or setting is an error before anything is run.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -16,7 +15,7 @@ from dropnode.errors import ConfigError
 from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_measures
 from dropnode.experiments.references import Reference
 from dropnode.experiments.spec import Claim, Figure, Plot, Row, Search, Spec, combinations
-from dropnode.methods.table import make_method
+from dropnode.methods.table import configuration
 from dropnode.settings import (
     check_keys,
     continued,
@@ -24,6 +23,8 @@ from dropnode.settings import (
     read_record,
     read_value,
     read_yaml,
+    repeats,
+    seed,
     suggestion,
 )
 
@@ -135,8 +136,8 @@ class _SpecRecord:
     description: str | None = None
     preset: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
-    splits: int = count(default=1)
-    first_split: int = count(least=0, default=0)
+    splits: int = repeats(default=1)
+    first_split: int = seed(default=0)
     measures: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
     rows: tuple[_RowRecord, ...] | None = None
@@ -245,8 +246,9 @@ def _row(
         raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
     presets = {dataset: _preset(record, whole, dataset) for dataset in counts}
     _check_grid(record.choose)
-    for dataset, tried in itertools.product(counts, combinations(record.choose)):
-        _check_setting(record.method, dataset, presets[dataset], {**changes, **tried})
+    settings = [{**changes, **tried} for tried in combinations(record.choose)]
+    for dataset in counts:
+        _check_settings(record.method, [dataset], presets[dataset], settings)
     paper = _by_dataset(record.paper)
     check_keys(paper, (), datasets, f"paper of {name}")
     return Row(
@@ -331,12 +333,16 @@ def _search(record: _SearchRecord, whole: _SpecRecord, datasets: tuple[str, ...]
         if not stage:
             raise ConfigError("a stage is empty; give it a key and values to try")
         _check_grid(stage)
-    for tried in itertools.product(*map(combinations, record.stages)):
-        setting = dict(whole.set)
-        for chosen in tried:
-            setting |= chosen
-            for dataset in datasets:
-                _check_setting(record.method, dataset, whole.preset, setting)
+    # Any choice of one stage may meet any choice of another, so the stages are one grid.
+    grid = {f"stage {n}": tuple(combinations(s)) for n, s in enumerate(record.stages, 1)}
+    for number in range(1, len(grid) + 1):
+        first = dict(list(grid.items())[:number])
+        settings = [
+            {**whole.set}
+            | {key: value for chosen in tried.values() for key, value in chosen.items()}
+            for tried in combinations(first)
+        ]
+        _check_settings(record.method, datasets, whole.preset, settings)
     seeds = _seeds("seeds", whole.seeds)
     return Search(record.method, whole.preset, whole.set, seeds, record.stages)
 
@@ -347,11 +353,18 @@ def _check_grid(grid: Mapping[str, tuple[Any, ...]]) -> None:
             raise ConfigError(f"{key} is []; expected values to try")
 
 
-def _check_setting(
-    method: str, dataset: str, preset: str | None, changes: Mapping[str, Any]
+def _check_settings(
+    method: str,
+    datasets: Iterable[str],
+    preset: str | None,
+    settings: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Create the method, so that an invalid setting is an error before anything is run."""
-    make_method(method, Reference.parse(dataset).catalogue_name, preset, changes)
+    """Configure the method, so that an invalid setting is an error before anything is run."""
+    names = {Reference.parse(dataset).catalogue_name for dataset in datasets}
+    for name in sorted(names, key=str):
+        _, config = configuration(method, name, preset)
+        for setting in settings:
+            config.replace(**setting)
 
 
 def _reference(text: str) -> str:

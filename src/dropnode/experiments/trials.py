@@ -135,6 +135,8 @@ class Data:
                 split = reference.split(graphs[reference.source], seed)
                 if seed == split_seeds[0] or split.name != drawn[dataset, split_seeds[0]].name:
                     drawn[dataset, seed] = split
+            source = graphs[reference.source]
+            reference.check(source.with_split(drawn[dataset, split_seeds[0]]))
         return cls(graphs, drawn, {name: graph.fingerprint() for name, graph in graphs.items()})
 
     def graph(self, dataset: str, split_seed: int) -> Graph:

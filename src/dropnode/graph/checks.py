@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
-
-Matrix: TypeAlias = Any
-"""A dense ``numpy.ndarray`` or a ``scipy.sparse.csr_array`` (SciPy ships no types)."""
+from dropnode.graph.arrays import Matrix, plain, to_array, to_float32
+from dropnode.memory import check_memory
+from dropnode.settings import shown
 
 Links: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """The positions of both ends of every edge, and its float32 weight."""
@@ -49,7 +49,7 @@ def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     floats = [value for value in distinct if isinstance(value, float)]
     if math.inf in distinct or -math.inf in distinct:
         raise GraphError("a label is infinite; write None where a label is unknown")
-    for text in {"-1", "nan"} & distinct:
+    for text in {"", "-1", "nan"} & distinct:
         raise GraphError(
             f"a label is the text {text!r}, which may mean a class or an unknown; "
             "write None for unknown, or give the class another name"
@@ -79,6 +79,8 @@ def to_nodes(features: Any, ids: Any = None) -> tuple[Matrix, np.ndarray]:
     if not 0 < shape[0] <= MAX_NODES:
         problem = "the graph is empty: there are no nodes" if not shape[0] else "too many nodes"
         raise GraphError(f"{problem}; features need 1 to {MAX_NODES:,} rows, got {shape[0]:,}")
+    # Ids, labels, and the start of every row of features and of edges.
+    check_memory(32 * shape[0], f"a graph of {shape[0]:,} nodes", "use a smaller graph")
     names = _ids(ids, shape[0])
     if sp.issparse(matrix):
         matrix = canonical(matrix)
@@ -191,10 +193,7 @@ def to_codes(
     labels: Any, num_nodes: int, class_names: Sequence[str] | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return label codes and the name of each class."""
-    names = None if class_names is None else tuple(str(name) for name in class_names)
-    if names and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise GraphError(f"class name {twice!r} occurs more than once; class names must be unique")
+    names = None if class_names is None else _class_names(class_names)
     if labels is None:
         return np.full(num_nodes, UNKNOWN, dtype=np.int64), names or ()
     codes, classes = encode_labels(labels)
@@ -213,7 +212,7 @@ def to_codes(
 
 def to_positions(values: Any, part: str) -> np.ndarray:
     """Return one part of a split as int64 node positions."""
-    array = np.asarray(plain(values))
+    array = to_array(values, f"the {part} part of a split")
     if array.size == 0:
         return np.array([], dtype=np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -235,54 +234,35 @@ def to_parts(data: Any) -> list[np.ndarray] | None:
     masks = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
     if all(mask is None for mask in masks.values()):
         return None
+    x = plain(data.x)
+    nodes = (x if sp.issparse(x) else to_array(x, "x")).shape[:1] or (0,)
     parts = []
     for part, mask in masks.items():
-        chosen = np.zeros(len(data.x), dtype=bool) if mask is None else np.asarray(plain(mask))
+        chosen = np.zeros(nodes, dtype=bool) if mask is None else to_array(mask, f"{part}_mask")
         # Several splits come as the columns of one mask, and would be mixed up.
-        if chosen.shape != (len(data.x),):
+        if chosen.shape != nodes:
             raise GraphError(
-                f"{part}_mask has shape {chosen.shape} for {len(data.x):,} nodes; expected one "
+                f"{part}_mask has shape {chosen.shape} for {nodes[0]:,} nodes; expected one "
                 "value per node: of several splits, keep one column"
+            )
+        # Whole numbers may be positions, of which a mask would make others.
+        if chosen.dtype.kind != "b":
+            raise GraphError(
+                f"{part}_mask is {chosen.dtype}; expected true or false for every node "
+                "(mask.bool(), if 1 and 0 mean these)"
             )
         parts.append(np.flatnonzero(chosen))
     return parts
 
 
-def to_float32(values: Any, what: str) -> Matrix:
-    """Return a float32 copy of dense values, or a list of sparse entries.
-
-    Numbers too large for float32 become infinite; the caller reports them.
-    """
-    values = plain(values)
-    try:
-        array = values if sp.issparse(values) else np.asarray(values)
-        if array.dtype.kind == "c":
-            raise TypeError("they are complex")
-        with np.errstate(over="ignore"):
-            if sp.issparse(array):
-                # Not astype: on the way, it would merge the caller's duplicates, in place.
-                return sp.coo_array(array, dtype=np.float32)
-            return array.astype(np.float32, order="C")
-    except (TypeError, ValueError, OverflowError) as error:
+def to_pairs(edge_index: Any) -> np.ndarray:
+    """Return the ``edge_index`` of a PyG object as pairs."""
+    ends = to_array(edge_index, "edge_index")
+    if ends.ndim != 2 or ends.shape[0] != 2:
         raise GraphError(
-            f"{what} cannot be read as numbers ({error}); encode text, and leave out columns that "
-            "hold ids or labels"
-        ) from error
-
-
-def plain(values: Any) -> Any:
-    """Return a torch tensor as a NumPy array (SciPy, if sparse); everything else as it is."""
-    if not hasattr(values, "detach"):
-        return values
-    tensor = values.detach().cpu()
-    if tensor.is_floating_point() and tensor.element_size() < 4:
-        tensor = tensor.float()  # NumPy has no bfloat16.
-    if str(tensor.layout) == "torch.strided":
-        return tensor.numpy()
-    entries = tensor.to_sparse_coo().coalesce()
-    return sp.coo_array(
-        (entries.values().numpy(), tuple(entries.indices().numpy())), shape=tuple(tensor.shape)
-    )
+            f"edge_index has shape {ends.shape}; expected (2, number of edges): transpose pairs"
+        )
+    return ends.T
 
 
 def who(ids: np.ndarray, position: int) -> str:
@@ -310,6 +290,18 @@ def _ids(ids: Any, num_nodes: int) -> np.ndarray:
     return _integers(names)
 
 
+def _class_names(given: Any) -> tuple[str, ...]:
+    names = tuple(map(str, _items(given, "class_names")))
+    for name in names:
+        if names.count(name) > 1:
+            raise GraphError(
+                f"class name {name!r} occurs more than once; class names must be unique"
+            )
+    if any(map(_missing, given)) or "" in names:
+        raise GraphError(f"class_names are {shown(list(given))}; every class needs a name")
+    return names
+
+
 def _missing(value: Any) -> bool:
     """Return whether a value is None, NaN, NaT or pandas' NA.
 
@@ -330,18 +322,22 @@ def _items(values: Any, what: str) -> list[Any]:
             values = values[:, 0]
         if values.ndim != 1:
             raise GraphError(f"{what} have shape {values.shape}; expected (number of nodes,)")
-        values = values.tolist()
+        if values.dtype.kind in "mM":
+            # NumPy makes large numbers of some dates, also of the missing date.
+            raise GraphError(f"{what} are {values.dtype}; write them as text: values.astype(str)")
     if isinstance(values, (str, dict, set, frozenset)):
         raise GraphError(
             f"{what} are a {type(values).__name__}; expected a sequence in the order of the "
             "features, with one value per node"
         )
     try:
-        items = list(values)
+        if hasattr(values, "__len__"):
+            check_memory(40 * len(values), f"{len(values):,} {what}", "give one value per node")
+        items = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if not set(map(type, items)) <= {str, int, float, bool, type(None)}:
             items = [_scalar(item) for item in items]
         set(items)  # Values are looked up by hash.
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise GraphError(
             f"{what} cannot be read ({error}); expected a sequence with one text or number per node"
         ) from error
@@ -379,6 +375,8 @@ def _ends(edges: Any) -> np.ndarray:
 
 def _scalar(value: Any) -> Any:
     value = plain(value)
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return None if np.isnat(value) else str(value)
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 

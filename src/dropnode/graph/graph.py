@@ -11,28 +11,29 @@ import hashlib
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError, GraphWarning
+from dropnode.graph.arrays import Matrix, to_float32
 from dropnode.graph.checks import (
     PARTS,
     UNKNOWN,
     Links,
-    Matrix,
     edge_links,
     matrix_links,
     to_adjacency,
     to_codes,
-    to_float32,
     to_nodes,
+    to_pairs,
     to_parts,
     to_positions,
     who,
 )
+from dropnode.settings import shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,12 +132,24 @@ class Graph:
     name: str = "graph"
     notes: tuple[str, ...] = ()
     catalogue_name: str | None = None
+    _checked: tuple[np.ndarray, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        # Only the builders make arrays read-only, so these have passed every check.
-        arrays = _arrays(self.adjacency, self.features, self.labels, self.ids)
-        if not all(isinstance(array, np.ndarray) and not array.flags.writeable for array in arrays):
+        # The very arrays that a builder has checked; a graph with another split has the same.
+        members: tuple[Matrix, ...] = (self.adjacency, self.features, self.labels, self.ids)
+        foreign = any(sp.issparse(each) and each.format != "csr" for each in members)
+        if foreign or [*map(id, _arrays(*members))] != [*map(id, self._checked)]:
             raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
+        names = self.class_names
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise GraphError(f"class_names are {shown(names)}; expected a tuple of texts")
+        if self.labels.max() >= len(self.class_names):
+            raise GraphError(
+                f"{len(self.class_names)} class_names, but a label is {self.labels.max()}; give "
+                "every class a name"
+            )
+        if not isinstance(self.name, str):
+            raise GraphError(f"name is {shown(self.name)}; expected text")
         if self.split is None:
             return
         if not isinstance(self.split, Split):
@@ -235,9 +248,12 @@ class Graph:
         Nodes keep their networkx names as ids. A node without the label attribute is unlabelled,
         an edge without the weight attribute weighs 1.
         """
+        if not callable(getattr(graph, "nodes", None)) or not hasattr(graph, "edges"):
+            raise GraphError(f"{shown(graph)} is no graph; expected one of networkx")
         rows = []
         for node, data in graph.nodes(data=True):
-            row = to_float32(data.get(features, []), f"the features of node {node!r}").ravel()
+            row = to_float32(data.get(features, []), f"the features of node {node!r}")
+            row = (row.toarray() if sp.issparse(row) else row).ravel()
             rows.append(row)
             if len(row) == 0 or len(row) != len(rows[0]):
                 raise GraphError(
@@ -268,7 +284,7 @@ class Graph:
                 )
         parts: Any = to_parts(data)
         return cls.from_edges(
-            data.edge_index.T,
+            to_pairs(data.edge_index),
             data.x,
             getattr(data, "y", None),
             weights=getattr(data, "edge_weight", None),
@@ -424,8 +440,10 @@ class Graph:
                 "it is unknown"
             )
         adjacency, notes = to_adjacency(links, ids)
-        _freeze(adjacency, features, codes, ids)
-        graph = cls(adjacency, features, codes, ids, names, split, name, notes)
+        members = (adjacency, features, codes, ids)
+        _freeze(*members)
+        checked = tuple(_arrays(*members))
+        graph = cls(*members, names, split, name, notes, _checked=checked)
         for note in notes:
             warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
         return graph
@@ -437,7 +455,7 @@ def _freeze(*members: Matrix) -> None:
 
 
 def _arrays(*members: Matrix) -> list[np.ndarray]:
-    """Return the plain arrays that make up dense or sparse matrices."""
+    """Return the arrays that make up dense or sparse matrices."""
     made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
     return [array for arrays in made_of for array in arrays]
 

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
-from dropnode.graph.checks import Matrix, to_nodes
+from dropnode.graph.arrays import Matrix
+from dropnode.graph.checks import to_nodes
 
 
 def nearest_neighbour_graph(features: Any, k: int) -> sp.csr_array:

@@ -14,6 +14,8 @@ and the loop's ``phases`` and ``loss``.
 
 from __future__ import annotations
 
+import math
+import re
 from abc import abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,16 +26,17 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from dropnode.errors import GraphError
+from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
+from dropnode.memory import check_memory
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import settle
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.ops.selection import feature_rows, select_columns
-from dropnode.settings import Config
+from dropnode.settings import Config, shown
 from dropnode.training import Method, Outcome, Phase, State
 from dropnode.training.stopping import Stopping
 
@@ -81,11 +84,9 @@ class NodeClassifier(Method):
     ) -> None:
         settle()
         self.config = config
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.class_weights = (
-            None
-            if class_weights is None
-            else torch.as_tensor(class_weights, dtype=torch.float32, device=self.device)
+            None if class_weights is None else _class_weights(class_weights).to(self.device)
         )
 
     @abstractmethod
@@ -111,11 +112,27 @@ class NodeClassifier(Method):
 
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Fit the scaling, make the network, and get ready to train."""
+        sizes = Sizes(graph.num_nodes, graph.num_features, graph.num_classes)
+        check_memory(
+            self.least_memory(sizes), "training", "lower hidden, or the number of views or heads"
+        )
         self._set_up(graph, FeatureScaling.fit(self.config.feature_scaling, graph.features))
         self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
         self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
         self.validates = len(split.val) > 0
         self.prepare_training(graph, split, stream)
+
+    def least_memory(self, sizes: Sizes) -> int:
+        """Return the fewest bytes that training can take, which depends on the hidden layer alone.
+
+        These are the first weights with their gradients and Adam's two moments, and the hidden
+        units of every node in every view.
+        """
+        keys = {name: getattr(self.config, name) for name in self.config.names()}
+        hidden = keys.get("hidden", 0)
+        units = (sum(hidden) if isinstance(hidden, tuple) else hidden) * keys.get("heads", 1)
+        views = keys.get("augmentations", 1)
+        return int(4 * units * (4 * sizes.features + sizes.nodes * views))
 
     def restore(self, graph: Graph, scaling: FeatureScaling, state: State) -> None:
         """Get ready to predict, with the scaling and the state of an earlier training."""
@@ -221,3 +238,27 @@ class NodeClassifier(Method):
     def load_state(self, state: State) -> None:
         """Load the weights of the network."""
         self.network.load_state_dict(state)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return a device on which tensors can be made and read, or raise :class:`ConfigError`."""
+    try:
+        torch.zeros(1, device=name).cpu()
+        return torch.device(name)
+    # For a name of another type, an unknown name, a build without the device, and a backend that
+    # lacks an operation.
+    except (TypeError, RuntimeError, AssertionError, ImportError) as error:
+        reason = re.split(r"\n|\. ", str(error))[0]
+        raise ConfigError(
+            f"device {shown(name)} cannot be used here ({reason}); use 'cpu'"
+        ) from error
+
+
+def _class_weights(given: np.ndarray) -> torch.Tensor:
+    weights = torch.as_tensor(given, dtype=torch.float32)
+    for code, weight in enumerate(weights.tolist()):
+        if not 0 < weight < math.inf:
+            raise ConfigError(
+                f"the weight of class {code} is {weight:g}; expected a finite number above 0"
+            )
+    return weights

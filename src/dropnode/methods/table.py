@@ -15,7 +15,7 @@ from dropnode.methods.base import NodeClassifier
 from dropnode.methods.baselines import BASELINES, baseline, baseline_preset
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
-from dropnode.settings import Config, suggestion
+from dropnode.settings import Config, read_value, shown, suggestion
 
 GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -107,6 +107,7 @@ def configuration(
     name: str, dataset: str | None, preset_name: str | None = None
 ) -> tuple[str, Config]:
     """Return a preset's name and configuration of a method, for a dataset or for None."""
+    read_value(str | None, preset_name, "preset")
     entry = catalogue().get(dataset or "")
     if entry is not None and entry.presets is not None:
         dataset = entry.presets
@@ -137,8 +138,8 @@ def restore_method(
 
 def method_type(name: str) -> type[NodeClassifier]:
     """Return the class of a method."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise ConfigError(f"unknown method {shown(name)}{suggestion(str(name), METHODS)}")
     if name in GRAND_VARIANTS:
         return Grand
-    if name not in BASELINES:
-        raise ConfigError(f"unknown method {name!r}{suggestion(name, METHODS)}")
     return baseline(name)

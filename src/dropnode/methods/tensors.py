@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.selection import feature_rows, select_columns
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch.autograd.function import once_differentiable
 
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.memory import aligned, padded, usable
 from dropnode.ops.kernels.sparse import Csr, multiply, propagate
 

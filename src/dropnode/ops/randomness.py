@@ -20,6 +20,7 @@ import torch
 
 from dropnode.errors import ConfigError
 from dropnode.ops.bits import keep_words
+from dropnode.settings import shown
 
 _MASK = 2**64 - 1
 
@@ -36,8 +37,8 @@ class Stream:
     """
 
     def __init__(self, seed: int, path: tuple[int, ...] = ()) -> None:
-        if seed < 0:
-            raise ConfigError(f"seed is {seed}; expected a whole number of at least 0")
+        if not 0 <= seed < 2**128:
+            raise ConfigError(f"seed is {shown(seed)}; expected a whole number from 0 to 2**128")
         self.seed = int(seed)
         self.path = path
 

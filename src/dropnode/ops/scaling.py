@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 
 KINDS = ("row", "binary", "standard", "none")
 """The names of all scalings."""

@@ -136,7 +136,14 @@ def test_the_rate_falls_by_a_hundredth_every_few_steps_also_after_a_resume(
     assert len(resumed.seen) == 5
 
 
-@pytest.mark.parametrize("changes", [{"hidden": (0, 0)}, {"outputs": (1, -1)}])
-def test_widths_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="expected a width of at least 0 for each power"):
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"hidden": (0, 0)}, "expected a width for each power of Â, not all of them 0"),
+        ({"outputs": (1, -1)}, "expected a whole number of at least 0"),
+        ({"hidden": (1, 10**9)}, "expected at most 1,000,000"),
+    ],
+)
+def test_widths_that_cannot_be_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
         CONFIG.replace(**changes)

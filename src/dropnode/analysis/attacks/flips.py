@@ -86,6 +86,12 @@ def budget(graph: Graph, rate: float) -> int:
         raise ConfigError(
             f"a rate of {rate:g} of {graph.num_edges:,} edges is less than one; raise the rate"
         )
+    pairs = graph.num_nodes * (graph.num_nodes - 1) // 2
+    if wanted > pairs:
+        raise ConfigError(
+            f"a rate of {rate:g} of {graph.num_edges:,} edges is {wanted:,} flips, but there are "
+            f"only {pairs:,} pairs of nodes; lower the rate"
+        )
     return wanted
 
 

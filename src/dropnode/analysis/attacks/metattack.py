@@ -44,12 +44,22 @@ from dropnode.analysis.attacks.surrogate import (
 )
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.threads import Threads, at_most, in_parallel
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import KINDS, FeatureScaling
-from dropnode.settings import Config, choice, count, flag, positive, share
+from dropnode.settings import (
+    MOST_REPEATS,
+    Config,
+    choice,
+    flag,
+    positive,
+    repeats,
+    seed,
+    share,
+    width,
+)
 
 REVISION = 2
 """Raised when a change of code changes the flips of the same graph, options and seed."""
@@ -83,15 +93,15 @@ class Metattack(Config):
         of this learning rate
     """
 
-    rate: float = positive()
+    rate: float = positive(most=MOST_REPEATS)
     mode: str = choice(*TRAIN_SHARE, default="self")
     gradient: str = choice("exact", "first-order", default="exact")
-    seed: int = count(least=0, default=0)
+    seed: int = seed(default=0)
     degree_test: bool = flag(default=True)
     cutoff: float = positive(default=CUTOFF)
     feature_scaling: str = choice(*KINDS, default="none")
-    hidden: int = count(default=16)
-    steps: int = count(default=100)
+    hidden: int = width(default=16)
+    steps: int = repeats(default=100)
     learning_rate: float = positive(default=0.1)
     momentum: float = share(default=0.9)
 
@@ -107,8 +117,7 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
     watch : callable, optional
         Told about every flip.
     """
-    check_attackable(graph, "Metattack")
-    wanted = budget(graph, options.rate)
+    wanted = checked_budget(graph, options)
     known = {key: value for key, value in options.identity().items() if key != "rate"}
     flips = cached_flips(
         fingerprint(graph, "metattack", REVISION, known),
@@ -118,6 +127,12 @@ def metattack(graph: Graph, options: Metattack, watch: Watch | None = None) -> G
         watch=watch,
     )
     return apply_flips(graph, flips)
+
+
+def checked_budget(graph: Graph, options: Metattack) -> int:
+    """Return the number of flips; an error if the graph cannot be attacked so."""
+    check_attackable(graph, "Metattack")
+    return budget(graph, options.rate)
 
 
 def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) -> Iterator[Flip]:

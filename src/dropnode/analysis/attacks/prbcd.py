@@ -39,11 +39,12 @@ from dropnode.analysis.attacks.flips import (
 from dropnode.analysis.attacks.surrogate import Weights, initial_weights, transposed, unrolled
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
+from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.settings import Config, choice, count, positive
+from dropnode.settings import MOST_REPEATS, Config, choice, count, positive, seed
 from dropnode.training import train
 
 REVISION = 1
@@ -72,13 +73,13 @@ class Prbcd(Config):
     seed : of the surrogate and of the blocks
     """
 
-    rate: float = positive()
+    rate: float = positive(most=MOST_REPEATS)
     variant: str = choice("prbcd", "grbcd", default="prbcd")
     threat: str = choice("poisoning", "evasion", default="poisoning")
     loss: str = choice("prob_margin", "tanh_margin", "margin", "masked", default="tanh_margin")
     epochs: int = count(default=125)
-    block: int = count(default=250_000)
-    seed: int = count(least=0, default=0)
+    block: int = count(default=250_000, most=100_000_000)
+    seed: int = seed(default=0)
 
 
 def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
@@ -92,12 +93,7 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
     watch : callable, optional
         Told about every epoch.
     """
-    check_attackable(graph, "PRBCD")
-    wanted = budget(graph, options.rate)
-    if options.block <= wanted:
-        raise ConfigError(
-            f"block = {options.block:,} pairs of nodes, for {wanted:,} flips; raise block above it"
-        )
+    wanted = checked_block(graph, options)
     flips = cached_flips(
         fingerprint(graph, "prbcd", REVISION, options.identity()),
         wanted,
@@ -106,6 +102,19 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
         resumes=False,
     )
     return apply_flips(graph, flips)
+
+
+def checked_block(graph: Graph, options: Prbcd) -> int:
+    """Return the number of flips; an error if the graph cannot be attacked so."""
+    check_attackable(graph, "PRBCD")
+    wanted = budget(graph, options.rate)
+    if options.block <= wanted:
+        raise ConfigError(
+            f"block = {options.block:,} pairs of nodes, for {wanted:,} flips; raise block above it"
+        )
+    # The weight, the gradient and the two ends of every pair, at least.
+    check_memory(24 * options.block, "the attack", "lower block")
+    return wanted
 
 
 def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = None) -> list[Flip]:

@@ -33,13 +33,7 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0, definition: str =
     >>> graph.num_edges, add_random_edges(graph, rate=0.1).num_edges
     (1500, 1650)
     """
-    wanted, nodes = number_of_edges(graph.num_edges, rate, definition), graph.num_nodes
-    free = nodes * (nodes - 1) // 2 - graph.num_edges
-    if wanted > free // 2:
-        raise ConfigError(
-            f"a rate of {rate:g} needs {wanted:,} fake edges, but only {free:,} pairs of nodes "
-            f"are not connected; choose a rate for at most {free // 2:,} fake edges"
-        )
+    wanted, nodes = checked_number(graph, rate, definition), graph.num_nodes
     generator = Stream(seed).at("random edges").generator()
     upper = sp.triu(graph.adjacency, format="coo")
     taken = upper.coords[0].astype(np.int64) * nodes + upper.coords[1]
@@ -55,6 +49,18 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0, definition: str =
     low, high = np.divmod(fake[:wanted], nodes)
     half = sp.csr_array((np.ones(wanted, np.float32), (low, high)), shape=(nodes, nodes))
     return graph.with_adjacency(graph.adjacency + half + half.T)
+
+
+def checked_number(graph: Graph, rate: float, definition: str) -> int:
+    """Return the number of fake edges of a rate; too many for a graph are an error."""
+    wanted, nodes = number_of_edges(graph.num_edges, rate, definition), graph.num_nodes
+    free = nodes * (nodes - 1) // 2 - graph.num_edges
+    if wanted > free // 2:
+        raise ConfigError(
+            f"a rate of {rate:g} needs {wanted:,} fake edges, but only {free:,} pairs of nodes "
+            f"are not connected; choose a rate for at most {free // 2:,} fake edges"
+        )
+    return wanted
 
 
 def number_of_edges(clean: int, rate: float, definition: str = "clean") -> int:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 from dropnode.errors import ConfigError
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 
 KINDS = ("dropnode", "dropout")
 """The perturbations that the paper analyses."""

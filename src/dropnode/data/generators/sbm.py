@@ -11,6 +11,7 @@ import numpy as np
 
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
+from dropnode.memory import check_memory
 
 CENTRE_SPREAD = 1.5
 """Typical distance of a class centre from the origin, in units of the noise of one feature.
@@ -62,9 +63,14 @@ def make(
             f"homophily {homophily} and average degree {average_degree}; expected a homophily "
             "between 0 and 1 and a degree of at least 0"
         )
+    num_edges = round(nodes * average_degree / 2)
+    check_memory(
+        4 * nodes * features + 100 * num_edges,
+        f"a graph of {nodes:,} nodes with {features:,} features and {num_edges:,} edges",
+        "choose smaller numbers",
+    )
     rng = np.random.default_rng(seed)
     bounds = np.arange(classes + 1) * nodes // classes
-    num_edges = round(nodes * average_degree / 2)
     num_within = round(num_edges * homophily)
     blocks = np.concatenate(
         [_within(bounds, num_within, rng), _between(bounds, num_edges - num_within, rng)]

@@ -8,7 +8,6 @@ removed, and only the largest connected component is kept.
 from __future__ import annotations
 
 import math
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,9 +19,20 @@ import scipy.sparse as sp
 
 from dropnode.data.catalogue import Entry
 from dropnode.data.readers.unpickle import unpickle
-from dropnode.errors import DataError
+from dropnode.errors import DataError, DropnodeError, GraphError
 from dropnode.files import DAMAGED_ZIP
 from dropnode.graph import Graph
+from dropnode.graph.arrays import compressed_rows
+from dropnode.memory import check_memory, gigabytes
+
+MOST_MEMBERS = 1_000
+"""The most arrays of a file; a graph has about a dozen."""
+
+ALWAYS_READ, MOST_EXPANSION = 10**9, 100
+"""Bytes that a file may expand to however small it is, and beyond these, how many times its size.
+
+Sparse matrices shrink to a tenth or so; a file that shrinks to a thousandth has nothing in it.
+"""
 
 
 def read(entry: Entry, files: Mapping[str, Path]) -> Graph:
@@ -70,20 +80,25 @@ def load_npz(path: Path, *, objects: bool = True) -> dict[str, np.ndarray]:
     Raises
     ------
     DataError
-        If the file is damaged, is larger than this machine's memory, or has an array of objects
-        that is not accepted.
+        If the file is damaged, expands beyond measure or beyond the available memory, or has an
+        array of objects that is not accepted.
     """
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_memory(path, sum(member.file_size for member in archive.infolist()))
+            _check_size(path, archive.infolist())
             for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise ValueError(f"it holds {name} twice")
                 with archive.open(member) as file:
-                    value = _read_member(file, member, f"{path.name}:{member.filename}", objects)
-                arrays[member.filename.removesuffix(".npy")] = value
-    except DAMAGED_ZIP as error:
-        if isinstance(error, DataError):
-            raise
+                    arrays[name] = _read_member(
+                        file, member, f"{path.name}:{member.filename}", objects
+                    )
+    except (DropnodeError, MemoryError):
+        raise
+    except Exception as error:
+        # A damaged archive can fail in any way: in zipfile, in zlib, in NumPy's headers.
         raise DataError(f"{path} is not a readable npz file ({error}); fetch it again") from error
     return arrays
 
@@ -97,17 +112,18 @@ def member_names(path: Path) -> set[str]:
         raise DataError(f"{path} is not a readable npz file ({error}); fetch it again") from error
 
 
-def _check_memory(path: Path, size: int) -> None:
-    """Refuse an archive that claims more bytes than this machine has memory."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return  # A system that does not tell.
-    if size > memory:
+def _check_size(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Refuse an archive by what it claims, before anything is allocated."""
+    if len(members) > MOST_MEMBERS:
+        raise DataError(f"{path} holds {len(members):,} arrays; expected at most {MOST_MEMBERS:,}")
+    size = sum(member.file_size for member in members)
+    limit = max(ALWAYS_READ, MOST_EXPANSION * path.stat().st_size)
+    if size > limit:
         raise DataError(
-            f"{path} holds {size:,} bytes of arrays, and this machine has {memory:,} bytes of "
-            "memory; use a smaller graph or a larger machine"
+            f"{path} expands to {gigabytes(size)}; expected at most {gigabytes(limit)}, "
+            f"{MOST_EXPANSION} times its size: keep zeros out of it with sparse matrices"
         )
+    check_memory(size, f"{path}", "use a smaller graph or a larger machine", DataError)
 
 
 def _read_member(file: IO[bytes], member: zipfile.ZipInfo, name: str, objects: bool) -> np.ndarray:
@@ -149,12 +165,9 @@ def csr(arrays: Mapping[str, np.ndarray], prefix: str, path: Path) -> sp.csr_arr
         data, indices, indptr, shape = (
             arrays[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape")
         )
-        matrix = sp.csr_array((data, indices, indptr), shape=tuple(shape))
-        # SciPy trusts its pointers; forged ones would reach into foreign memory.
-        matrix.check_format(full_check=True)
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        return compressed_rows((data, indices, indptr), shape)
+    except (KeyError, GraphError) as error:
         raise DataError(f"{path} holds no sound {prefix}_* matrix ({error})") from error
-    return matrix
 
 
 def undirected(directed: sp.csr_array) -> tuple[sp.csr_array, int]:

@@ -16,6 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import DataError
+from dropnode.graph.arrays import compressed_rows, sound
+from dropnode.settings import shown
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -24,18 +26,36 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# The function that an array's pickle calls first; taken from an array, as its module has moved.
-_reconstruct = np.empty(0).__reduce__()[0]
+_ARRAY = "numpy.ndarray"
+"""Stands for the class, which a pickle only names; calling it would allocate any size."""
+
+
+def _reconstruct(kind: Any, shape: Any, code: Any) -> np.ndarray:
+    """Return the empty array that the pickle of an array starts from; its data follow."""
+    if kind != _ARRAY or shape != (0,):
+        raise DataError(f"a pickle makes an array of shape {shown(shape)}; expected (0,)")
+    return np.empty(0, dtype=np.uint8)
+
+
+class _Csr(sp.csr_matrix):
+    def __init__(self, *_: Any) -> None:
+        raise DataError("a pickle makes a matrix of its own; expected the arrays of one")
+
+
+class _Coo(sp.coo_matrix):
+    def __init__(self, *_: Any) -> None:
+        raise DataError("a pickle makes a matrix of its own; expected the arrays of one")
+
 
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): np.dtype,
-    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "ndarray"): _ARRAY,
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("scipy.sparse.csr", "csr_matrix"): sp.csr_matrix,
-    ("scipy.sparse._csr", "csr_matrix"): sp.csr_matrix,
-    ("scipy.sparse.coo", "coo_matrix"): sp.coo_matrix,
-    ("scipy.sparse._coo", "coo_matrix"): sp.coo_matrix,
+    ("scipy.sparse.csr", "csr_matrix"): _Csr,
+    ("scipy.sparse._csr", "csr_matrix"): _Csr,
+    ("scipy.sparse.coo", "coo_matrix"): _Coo,
+    ("scipy.sparse._coo", "coo_matrix"): _Coo,
     ("collections", "defaultdict"): collections.defaultdict,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
@@ -77,14 +97,15 @@ def to_csr(value: Any, name: str) -> sp.csr_array:
     an index that points outside of them.
     """
     try:
-        if isinstance(value, sp.coo_matrix):
-            checked = sp.coo_array((value.data, (value.row, value.col)), shape=value.shape).tocsr()
-        else:
-            checked = sp.csr_array((value.data, value.indices, value.indptr), shape=value.shape)
-        checked.check_format(full_check=True)
-    except (AttributeError, TypeError, ValueError) as error:
+        if not isinstance(value, sp.coo_matrix):
+            return compressed_rows((value.data, value.indices, value.indptr), value.shape)
+        entries = sp.coo_array((value.data, (value.row, value.col)), shape=value.shape)
+        # Every row costs memory and time, and a file can claim any number of them.
+        if entries.shape[0] > max(10**6, 100 * entries.nnz):
+            raise ValueError(f"{entries.shape[0]:,} rows for {entries.nnz:,} entries")
+        return sound(entries).tocsr()
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
         raise DataError(f"{name} holds no sound sparse matrix ({error}); fetch it again") from error
-    return checked
 
 
 class _Unpickler(pickle.Unpickler):

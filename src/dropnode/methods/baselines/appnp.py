@@ -27,7 +27,7 @@ from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import DropEdge
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, share
+from dropnode.settings import repeats, share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class APPNPConfig(LayeredConfig):
     teleport : probability of returning to the node's own prediction in a step [α]
     """
 
-    steps: int = count()
+    steps: int = repeats()
     teleport: float = share()
 
 

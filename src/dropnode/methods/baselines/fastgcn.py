@@ -37,7 +37,7 @@ from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count
+from dropnode.settings import count, width
 from dropnode.training import Phase
 
 
@@ -52,7 +52,7 @@ class FastGCNConfig(LayeredConfig):
     """
 
     batch_size: int = count()
-    samples: int = count()
+    samples: int = width()
 
 
 class FastGCN(GCN):

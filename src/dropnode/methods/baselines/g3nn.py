@@ -36,7 +36,7 @@ from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, dro
 from dropnode.methods.baselines.pyg_layers import Convolution, Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, positive, rate, weight
+from dropnode.settings import MOST_REPEATS, positive, rate, weight, width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,11 @@ class G3NNConfig(BaselineConfig):
     discriminative_weight : of the cross-entropy of q on the labelled nodes [λ]
     """
 
-    hidden: int = count()
-    latent: int = count()
+    hidden: int = width()
+    latent: int = width()
     input_dropout: float = rate()
     dropout: float = rate()
-    negatives: float = positive()
+    negatives: float = positive(most=MOST_REPEATS)
     discriminative_weight: float = weight()
 
 

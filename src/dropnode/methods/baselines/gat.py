@@ -21,7 +21,7 @@ from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop
 from dropnode.methods.baselines.pyg_layers import Attention
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, rate
+from dropnode.settings import rate, repeats, width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,10 @@ class GATConfig(BaselineConfig):
     dropout : before each layer, and on attention
     """
 
-    hidden: int = count()
-    heads: int = count()
-    output_heads: int = count()
-    layers: int = count(default=2)
+    hidden: int = width()
+    heads: int = repeats()
+    output_heads: int = repeats()
+    layers: int = repeats(default=2)
     dropout: float = rate()
 
 

@@ -33,7 +33,7 @@ from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.settings import Config, choice, count, rate, temperature
+from dropnode.settings import Config, choice, count, rate, repeats, temperature, width
 from dropnode.training import Outcome, Phase
 from dropnode.training.optimiser import Adam, RMSprop
 from dropnode.training.stopping import Stopping
@@ -55,12 +55,12 @@ class GMNNConfig(BaselineConfig):
     round_epochs : epochs of each M-step and E-step; ``max_epochs`` are those of the pretraining
     """
 
-    hidden: int = count()
+    hidden: int = width()
     input_dropout: float = rate()
     hidden_dropout: float = rate()
     optimiser: str = choice("adam", "rmsprop")
     temperature: float = temperature()
-    rounds: int = count()
+    rounds: int = repeats()
     round_epochs: int = count()
 
 

@@ -45,7 +45,7 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.selection import feature_rows
-from dropnode.settings import count, positive, rate, share, temperature, weight
+from dropnode.settings import count, positive, rate, repeats, share, temperature, weight, width
 from dropnode.training import Phase
 
 
@@ -65,11 +65,11 @@ class GraphMixConfig(BaselineConfig):
     ramp_start, ramp_end : epochs between which that weight grows
     """
 
-    hidden: int = count()
+    hidden: int = width()
     dropout: float = rate()
     auxiliary_share: float = share()
     concentration: float = positive()
-    guesses: int = count()
+    guesses: int = repeats()
     temperature: float = temperature()
     unlabelled_weight: float = weight()
     ramp_start: int = count(least=0)

@@ -13,7 +13,7 @@ from torch import nn
 from dropnode.methods.baselines.graphnas_space import DECISIONS, SPACE, Action, options
 from dropnode.ops.kernels.threads import Threads, at_most
 from dropnode.ops.randomness import Stream
-from dropnode.settings import Config, count, positive, share, weight
+from dropnode.settings import Config, positive, share, weight, width
 from dropnode.training.optimiser import Adam
 
 Memory = tuple[torch.Tensor, torch.Tensor]
@@ -70,7 +70,7 @@ class ControllerConfig(Config):
     learning_rate : of Adam
     """
 
-    hidden: int = count(default=100)
+    hidden: int = width(default=100)
     temperature: float = positive(default=5.0)
     tanh_constant: float = positive(default=2.5)
     entropy_weight: float = weight(default=1e-4)

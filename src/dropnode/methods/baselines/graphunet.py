@@ -31,14 +31,14 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn import GraphUNet as PygGraphUNet
 from torch_geometric.nn.pool.select import SelectTopK
 
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop_features
 from dropnode.methods.baselines.dropedge import kept_edges
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, rate
+from dropnode.settings import count, rate, repeats, width
 
 FULL = 0.1
 """The share of entries from which on an adjacency is held dense."""
@@ -57,8 +57,8 @@ class GraphUNetConfig(BaselineConfig):
     edge_dropout : of the edges
     """
 
-    hidden: int = count()
-    depth: int = count()
+    hidden: int = width()
+    depth: int = repeats()
     pooled: int = count()
     input_dropout: float = rate()
     hidden_dropout: float = rate()

@@ -23,7 +23,7 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.closed_form import ClosedForm, ClosedFormConfig
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, share
+from dropnode.settings import repeats, share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class LabelPropagationConfig(ClosedFormConfig):
     share : the share of a node's label that comes from its neighbours [α]
     """
 
-    steps: int = count()
+    steps: int = repeats()
     share: float = share()
 
 

@@ -14,7 +14,7 @@ from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, rate
+from dropnode.settings import rate, repeats, width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class LayeredConfig(BaselineConfig):
     dropout : dropout rate before each layer
     """
 
-    hidden: int = count()
-    layers: int = count(default=2)
+    hidden: int = width()
+    layers: int = repeats(default=2)
     dropout: float = rate()
 
 

@@ -20,7 +20,7 @@ from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import mixed_order, propagated_rows
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count
+from dropnode.settings import repeats
 
 INVERSE_PENALTIES = (1.0, 10.0, 100.0, 1e3, 1e4)
 """The values tried for scikit-learn's C, strongest penalty first."""
@@ -35,7 +35,7 @@ class LogisticConfig(ClosedFormConfig):
     order : propagation steps of Ā [K]
     """
 
-    order: int = count(least=0)
+    order: int = repeats(least=0)
 
 
 class Logistic(ClosedForm):

@@ -32,7 +32,7 @@ from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, rate
+from dropnode.settings import MOST_REPEATS, MOST_UNITS, count, rate
 from dropnode.training.optimiser import SGD
 
 DECREMENT = 0.01
@@ -54,8 +54,8 @@ class MixHopConfig(BaselineConfig):
     decrement_every : steps after which the learning rate falls by a hundredth of the first
     """
 
-    hidden: tuple[int, ...]
-    outputs: tuple[int, ...]
+    hidden: tuple[int, ...] = count(least=0, most=MOST_UNITS)
+    outputs: tuple[int, ...] = count(least=0, most=MOST_REPEATS)
     input_dropout: float = rate()
     hidden_dropout: float = rate()
     decrement_every: int = count()
@@ -64,10 +64,10 @@ class MixHopConfig(BaselineConfig):
         super().__post_init__()
         for name in ("hidden", "outputs"):
             widths = getattr(self, name)
-            if min(widths) < 0 or not any(widths):
+            if not any(widths):
                 raise ConfigError(
-                    f"{name} = {list(widths)!r}; expected a width of at least 0 for each power of "
-                    "Â, not all of them 0"
+                    f"{name} = {list(widths)!r}; expected a width for each power of Â, not all of "
+                    "them 0"
                 )
 
 

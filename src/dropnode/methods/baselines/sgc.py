@@ -20,7 +20,7 @@ from dropnode.methods.baselines.base import Baseline, BaselineConfig
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count
+from dropnode.settings import repeats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class SGCConfig(BaselineConfig):
     steps : propagation steps [K]
     """
 
-    steps: int = count()
+    steps: int = repeats()
 
 
 class SGC(Baseline):

@@ -29,7 +29,7 @@ from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.methods.baselines.pyg_layers import Convolution
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
-from dropnode.settings import count, positive, weight
+from dropnode.settings import positive, repeats, weight
 from dropnode.training.optimiser import Adam
 
 
@@ -49,7 +49,7 @@ class VBATConfig(LayeredConfig):
     adversarial_weight: float = weight()
     entropy_weight: float = weight()
     adversary_spread: float = positive()
-    adversary_steps: int = count()
+    adversary_steps: int = repeats()
     adversary_rate: float = positive()
 
 

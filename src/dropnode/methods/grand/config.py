@@ -19,8 +19,10 @@ from dropnode.settings import (
     positive,
     rate,
     read_yaml,
+    repeats,
     temperature,
     weight,
+    width,
 )
 
 DEFAULT = "default"
@@ -68,12 +70,12 @@ class GrandConfig(Config):
     feature_scaling: str = choice(*KINDS)
     perturbation: str = choice(*PERTURBATIONS)
     drop_rate: float = rate()
-    order: int = count(least=0)
-    augmentations: int = count()
+    order: int = repeats(least=0)
+    augmentations: int = repeats()
     consistency_weight: float = weight()
     temperature: float = temperature()
     head: str = choice(*HEADS)
-    hidden: int = count()
+    hidden: int = width()
     batch_norm: bool = flag()
     input_dropout: float = rate()
     hidden_dropout: float = rate()
@@ -85,7 +87,7 @@ class GrandConfig(Config):
     initialisation: str = choice("glorot", "released")
     reduction: str = choice("sum", "mean")
     stopping: str = choice("loss", "loss-or-accuracy", "accuracy")
-    attention_heads: int = count(default=8)
+    attention_heads: int = repeats(default=8)
     input_dropout_on: str = choice("propagated", "columns", "entries", default="propagated")
     input_norm: str = choice("batch", "fixed", default="batch")
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.methods.grand.heads import DenseHead
 from dropnode.methods.tensors import GraphTensors, weighted_degrees
 from dropnode.ops.perturb import Augmentation, Perturbation

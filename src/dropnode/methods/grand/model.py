@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import Matrix
+from dropnode.graph.arrays import Matrix
 from dropnode.methods.base import NodeClassifier, Sizes
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.fused.autograd import First
