@@ -6,6 +6,7 @@ import copy
 import json
 
 import pytest
+
 from golden_streams import FILE, SHARED, addresses, not_raised
 
 GOLDEN = json.loads(FILE.read_text())

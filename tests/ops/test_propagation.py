@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given

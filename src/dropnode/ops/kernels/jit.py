@@ -27,7 +27,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     compiled: Any = njit(**OPTIONS)(function)
     sources = _sources(Path(function.__code__.co_filename).parent)
     compiled._cache = KernelCache(function, user_cache() / "kernels" / sources)
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
