@@ -17,6 +17,34 @@ Array = NDArray[np.float64]
 Weights = dict[str, Array]
 
 
+UNIT = 2.0**-24
+"""The relative error of one operation in float32."""
+
+
+def assert_rounded(
+    actual: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, operations: float
+) -> None:
+    """Equal up to so many roundings of sums whose terms have this magnitude together.
+
+    It holds for any data and any order of summation, if ``operations`` is the length of the longest
+    chain of operations on the way to a result.
+    """
+    excess = np.abs(actual - expected) - operations * UNIT * magnitude - 1e-37
+    assert excess.max(initial=0.0) <= 0, (
+        f"off by {np.abs(actual - expected).max()}, {excess.max()} more than rounding explains"
+    )
+
+
+def drift(*sums: float) -> float:
+    """Return the relative error of a chain of sums of so many terms each, one after the other.
+
+    Roundings go either way, so that n of them add up to √n rather than n (Higham and Mary 2019).
+    The chance of more than six times as much is 3e-8, whatever the data. It is for long chains,
+    where n roundings would hide any mistake.
+    """
+    return 6.0 * UNIT * float(np.sqrt(sum(sums)))
+
+
 def normalised(adjacency: np.ndarray) -> Array:
     """Â = D̃^-½ (A + I) D̃^-½."""
     looped = adjacency.astype(np.float64) + np.eye(len(adjacency))

@@ -23,7 +23,8 @@ from dropnode.ops.kernels.simd import (
     total,
     where_positive,
 )
-from packing import UNIT, unpacked
+from oracles import UNIT
+from packing import unpacked
 
 every_width = pytest.mark.parametrize("lanes", [16, 32, 64])
 

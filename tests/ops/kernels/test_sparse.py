@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import oracles
 from dropnode.ops.kernels import sparse
 from dropnode.ops.kernels.sparse import multiply, propagate
-from packing import assert_adjoint, assert_rounded, csr, numbers, random_csr, untouched
+from oracles import assert_rounded
+from packing import assert_adjoint, csr, numbers, random_csr, untouched
 
 WIDTHS = st.sampled_from([16, 32, 48, 64, 80, 128, 144])
 SEEDS = st.integers(0, 2**32)
@@ -117,7 +118,9 @@ def test_propagation_with_the_transpose_is_the_adjoint(
     forward, backward = untouched(*x.shape), untouched(*x.shape)
     propagate(csr(matrix), x, order, forward)
     propagate(csr(sp.csr_array(matrix.T)), y, order, backward)
-    assert_adjoint(forward, y, x, backward)
+    entries = max(np.diff(matrix.indptr).max(), np.bincount(matrix.indices, minlength=1).max())
+    magnitude = oracles.mixed(np.abs(dense(matrix)), order) @ np.abs(x.astype(np.float64))
+    assert_adjoint(forward, y, x, backward, magnitude, 2 + order * (entries + 1))
 
 
 @given(
@@ -137,7 +140,7 @@ def test_a_product_with_a_sparse_matrix(
     assert_rounded(out, dense(matrix) @ x.astype(np.float64), magnitude, entries + 1)
     y, back = numbers(seed + 1, shape[0], width), untouched(shape[1], width)
     multiply(csr(sp.csr_array(matrix.T)), y, back)
-    assert_adjoint(out, y, x, back)
+    assert_adjoint(out, y, x, back, magnitude, max(shape) + 1)
 
 
 def test_a_product_with_wide_indices_has_the_same_bits() -> None:

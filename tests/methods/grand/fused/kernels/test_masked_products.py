@@ -13,9 +13,9 @@ from dropnode.methods.grand.fused.kernels.masked_products import (
     multiply_views,
     multiply_views_adjoint,
 )
+from oracles import assert_rounded
 from packing import (
     assert_adjoint,
-    assert_rounded,
     csr,
     no_words,
     numbers,
@@ -104,7 +104,12 @@ def test_adjoint_products_of_views(drawn: Views, hidden: int, seed: int) -> None
         magnitude = np.abs(seen).T @ np.abs(given_part)
         assert_rounded(out[view], seen.T @ given_part, magnitude, drawn.nodes + 3)
     weights = numbers(seed + 1, drawn.views, drawn.columns, hidden)
-    assert_adjoint(drawn.forward(weights), gradient, weights, out)
+    sizes = np.concatenate(
+        [np.abs(seen) @ np.abs(each) for seen, each in zip(drawn.seen, weights, strict=True)],
+        axis=1,
+    )
+    operations = max(drawn.columns, drawn.nodes) + 3
+    assert_adjoint(drawn.forward(weights), gradient, weights, out, sizes, operations)
 
 
 @pytest.mark.parametrize("direction", [Views.forward, Views.backward])

@@ -20,7 +20,8 @@ from dropnode.methods.grand.fused.kernels.rows import (
     pad_bias2,
 )
 from dropnode.ops.kernels.memory import padded
-from packing import UNIT, no_words, packed
+from oracles import UNIT, drift
+from packing import no_words, packed
 
 SEEDS = st.integers(0, 2**32)
 
@@ -207,19 +208,20 @@ def roundings(case: Case, in_place: bool = False) -> dict[str, float]:
     st.booleans(),
 )
 def test_losses_and_gradients_are_autograds(case: Case, in_place: bool) -> None:
-    assert_rounded(roundings(case, in_place and not case.normed))
+    assert_rounded(case, in_place and not case.normed)
 
 
-def assert_rounded(away: dict[str, float]) -> None:
-    """Of thousands of cases none was further away than 2.5 roundings."""
-    for name, count in away.items():
-        assert count < 3, name
+def assert_rounded(case: Case, in_place: bool = False) -> None:
+    """As many roundings away as the sums over units, classes, views and nodes may add up to."""
+    allowed = drift(case.hidden, case.classes, case.views * case.nodes) / UNIT
+    for name, count in roundings(case, in_place).items():
+        assert count < allowed, name
 
 
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize("nodes", [8, 100, 2000])
 def test_more_nodes_than_there_are_chunks(nodes: int, normed: bool) -> None:
-    assert_rounded(roundings(Case(0, nodes=nodes, views=4, normed=normed)))
+    assert_rounded(Case(0, nodes=nodes, views=4, normed=normed))
 
 
 @pytest.mark.parametrize("views", [1, 2, 4])
@@ -231,14 +233,16 @@ def test_extreme_logits_stay_finite(views: int, temperature: float) -> None:
         case.weight2[:] = 0.0
         case.bias2[:] = np.tile([200.0, -200.0], 4)[: case.classes]
         found, out = case.learnt()
-        assert_rounded(roundings(case))
+        assert_rounded(case)
         for part in (out, found.weight2, found.bias2, found.bias1, found.scale, found.shift):
             assert np.isfinite(part).all()
         # Nodes of an impossible class cost 400 each, and what they should be is still known.
         wrong = case.label_weights[case.labels % 2 == 1].astype(np.float64).sum()
         right = case.label_weights[case.labels % 2 == 0].astype(np.float64).sum()
         expected = views * (400 * wrong + np.log(4) * (wrong + right))
-        assert found.supervised == pytest.approx(expected, rel=1e-6)
+        assert found.supervised == pytest.approx(
+            expected, rel=drift(case.classes, views * case.nodes)
+        )
 
 
 @settings(max_examples=30)
@@ -247,7 +251,7 @@ def test_views_that_contradict_each_other(
     seed: int, views: int, temperature: float, size: float
 ) -> None:
     """Large weights: every view is certain, of another class than the others."""
-    assert_rounded(roundings(Case(seed, views=views, temperature=temperature, size=size)))
+    assert_rounded(Case(seed, views=views, temperature=temperature, size=size))
 
 
 @pytest.mark.parametrize("classes", [1, 15, 16, 17])
