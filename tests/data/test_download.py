@@ -178,6 +178,28 @@ def test_what_a_killed_process_left_is_taken_over_once_it_is_old(
     assert os.listdir(target.parent) == ["data.bin"]
 
 
+@pytest.mark.slow
+def test_a_download_killed_twenty_times_arrives(
+    server: FaultyServer, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = random.Random(20261117)
+    server.faults["/data.bin"] = "slow"
+    for turn in range(20):
+        number = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)[turn % 3]
+        (process,) = fetching(f"{server.url}/data.bin", target, 1)
+        time.sleep(moments.uniform(0.0, 0.5))
+        process.send_signal(number)
+        process.communicate()
+        assert process.returncode == -number
+        assert not target.exists()
+    server.faults.clear()
+    # All of their owners are gone.
+    monkeypatch.setattr(module, "ABANDONED", 0.0)
+    download(f"{server.url}/data.bin", target, SHA256)
+    assert target.read_bytes() == CONTENT
+    assert os.listdir(target.parent) == ["data.bin"]
+
+
 def test_an_interrupt_keeps_what_arrived(
     server: FaultyServer, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

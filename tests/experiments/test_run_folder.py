@@ -18,7 +18,7 @@ from dropnode.csv_text import csv_rows
 from dropnode.data import load_dataset, save_graph
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.run import Request, run
-from dropnode.files import write_bytes
+from dropnode.files import unseal, write_bytes
 from dropnode.graph import Graph, Split
 from dropnode.saving import load_model
 from dropnode.training import Outcome, Phase
@@ -180,8 +180,15 @@ def test_a_damaged_record_is_named(small: str, tmp_path: Path, reference: Path, 
     broken += [json.dumps({k: v for k, v in plain.items() if k != key}) for key in plain]
     for text in broken:
         (out / name).write_text(text)
-        with pytest.raises(ConfigError, match=rf"{name}.*; choose another folder with --out"):
+        cure = "choose another folder" if name == "run.json" else "delete it and run"
+        with pytest.raises(ConfigError, match=rf"{name}.*; {cure}"):
             run(request(small), out=out, resume=True)
+    if name == "result.json":
+        (out / name).unlink()
+        run(request(small), out=out, resume=True)
+        assert_same_bits(out, reference)
+        again = unseal(json.loads((out / name).read_text()))
+        assert (again["test_accuracy"], again["epochs"]) == (plain["test_accuracy"], 8)
 
 
 @pytest.mark.parametrize("name", ["run.json", "result.json"])

@@ -135,7 +135,8 @@ def earlier_result(out: Path, record: RunRecord, resume: bool) -> RunResult | No
             f"{out} already has a run; add --resume to continue it, or choose "
             "another folder with --out"
         )
-    before, asked = asdict(_read(RunRecord, path)), asdict(record)
+    before = asdict(_read(RunRecord, path, "choose another folder with --out"))
+    asked = asdict(record)
     # Readable differences are reported first, hashes last.
     for key in sorted(asked, key=lambda name: (name == "id", "sha256" in name)):
         if key != "versions" and before[key] != asked[key]:
@@ -231,14 +232,16 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
 
 
 def _result(out: Path) -> RunResult | None:
-    return _read(RunResult, out / RESULT) if (out / RESULT).exists() else None
+    path = out / RESULT
+    # The checkpoint has all that is needed to write it again.
+    cure = "delete it and run the same command with --resume"
+    return _read(RunResult, path, cure) if path.exists() else None
 
 
 T = TypeVar("T")
 
 
-def _read(kind: type[T], path: Path) -> T:
-    cure = "choose another folder with --out"
+def _read(kind: type[T], path: Path, cure: str) -> T:
     try:
         return read_record(kind, read_sealed(path, cure), path.stem)
     except ConfigError as error:
