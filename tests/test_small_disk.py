@@ -67,7 +67,7 @@ def test_a_run_on_a_small_disk(disk: tuple[Path, Resize], tmp_path: Path, seeds:
     place, resize = disk
     command = ["train", "sbm", *SETTINGS, *seeds, "--checkpoint-every", "0", "--out"]
     assert dropnode(*command, tmp_path / "whole").returncode == 0
-    for kilobytes in (4, 32, 64, 100, 160, 240, 320):
+    for kilobytes in (32, 160) if seeds else (4, 32, 64, 100, 160, 240, 320):
         out = place / str(kilobytes)
         resize(f"{kilobytes}k")
         ended = dropnode(*command, out)

@@ -430,6 +430,30 @@ def test_a_store_without_checksums_gets_them(tmp_path: Path) -> None:
             list(store.records())
 
 
+def write_for_a_while(folder: Path, told: int) -> None:
+    """Hold the lock of a writer of a file that has no tables yet, as its maker does."""
+    connection = sqlite3.connect(folder / FILE, isolation_level=None)
+    connection.execute("begin immediate")
+    os.write(told, b"writing")
+    time.sleep(0.5)
+    connection.execute("rollback")
+    connection.close()
+
+
+@FORKS
+def test_a_store_that_another_process_opens_at_this_moment_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself does not wait while it changes the journal mode."""
+    (tmp_path / FILE).touch()
+    reading, writing = os.pipe()
+    process = child(write_for_a_while, tmp_path, writing)
+    assert os.read(reading, 100) == b"writing"
+    with Store(tmp_path) as store:
+        store.add([done(0)])
+        assert_whole(store, 0)
+    process.join()
+    assert process.exitcode == 0
+
+
 def open_many(folder: Path, rounds: int) -> list[str]:
     """Open new stores as soon as somebody else does, too; return the errors."""
     errors = []
