@@ -126,13 +126,13 @@ class NodeClassifier(Method):
         """Return the fewest bytes that training can take, which depends on the hidden layer alone.
 
         These are the first weights with their gradients and Adam's two moments, and the hidden
-        units of every node in every view.
+        units of every node in every view, with their gradients.
         """
         keys = {name: getattr(self.config, name) for name in self.config.names()}
         hidden = keys.get("hidden", 0)
         units = (sum(hidden) if isinstance(hidden, tuple) else hidden) * keys.get("heads", 1)
         views = keys.get("augmentations", 1)
-        return int(4 * units * (4 * sizes.features + sizes.nodes * views))
+        return int(4 * units * (4 * sizes.features + 2 * sizes.nodes * views))
 
     def restore(self, graph: Graph, scaling: FeatureScaling, state: State) -> None:
         """Get ready to predict, with the scaling and the state of an earlier training."""
