@@ -789,18 +789,18 @@ GRID = {key: list(range(1, 51)) for key in ("order", "hidden", "patience", "max_
         ({"seeds": 101, "splits": 1000}, "101,000 trials; expected at most 100,000"),
         (
             {"rows": [{"method": "grand", "choose": GRID}]},
-            "6,250,000 combinations of order",
+            "6,250,000 combinations of hidden",
         ),
         (
             {"rows": None, "search": {"method": "grand", "stages": [GRID]}},
-            "6,250,000 combinations of order",
+            "6,250,000 combinations of hidden",
         ),
         (
             {
                 "rows": None,
                 "search": {"method": "grand", "stages": [{key: GRID[key]} for key in GRID]},
             },
-            "6,250,000 combinations of stage 1",
+            "125,000 combinations of stage 1, stage 2, stage 3",
         ),
     ],
 )
