@@ -76,10 +76,14 @@ print(method.least_memory(Sizes(graph.num_nodes, graph.num_features, graph.num_c
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "hidden"), [("grand", 4096), ("grand-gcn", 4096), ("gcn", 8192), ("gat", 512)]
+    ("method", "hidden", "share"),
+    # Attention has a number for every edge and head too, which the estimate leaves out.
+    [("grand", 16384, 0.5), ("grand-gcn", 8192, 0.1), ("gcn", 8192, 0.1), ("gat", 512, 0.02)],
 )
-def test_the_estimate_is_less_than_what_training_takes(method: str, hidden: int) -> None:
+def test_the_estimate_is_less_than_what_training_takes(
+    method: str, hidden: int, share: float
+) -> None:
     command = [sys.executable, "-c", MEASURE, method, str(hidden)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     small, large, estimate = map(int, printed.split())
-    assert 0.1 * (large - small) < estimate < large - small
+    assert share * (large - small) < estimate < large - small

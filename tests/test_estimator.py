@@ -633,3 +633,65 @@ def test_whole_floats_are_classes(blobs: tuple[np.ndarray, ...]) -> None:
 def test_an_unfitted_model_says_so(call: str, tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match="Call 'fit' with appropriate arguments"):
         getattr(GrandClassifier(), call)(tmp_path if call == "save" else None)
+
+
+@pytest.fixture(scope="module")
+def little() -> tuple[np.ndarray, list[int], GrandClassifier]:
+    X = np.random.default_rng(0).random((80, 3))
+    y = [0, 1] * 40
+    return X, y, GrandClassifier(max_epochs=1, hidden=4, random_state=0).fit(X, y)
+
+
+def test_scoring_takes_one_label_per_row(
+    little: tuple[np.ndarray, list[int], GrandClassifier],
+) -> None:
+    X, y, model = little
+    for labels in ([0], y + y, []):
+        told = f"{len(labels)} labels in y for 80 rows of X"
+        with pytest.raises(GraphError, match=told):
+            model.score(X, labels)
+    with pytest.raises(ConfigError, match="in addition to a Graph"):
+        model.score(model.graph_, y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"method": None}, "method = None; expected a word"),
+        ({"options": 3}, "options = 3; expected keys and values"),
+        ({"preset": []}, r"preset = \[\]; expected a word"),
+        ({"n_neighbors": "3"}, "n_neighbors = '3'; expected a whole number"),
+        ({"validation_fraction": "x"}, "validation_fraction = 'x'; expected a number"),
+        ({"device": "warp"}, "device 'warp' cannot be used here"),
+        ({"device": "meta"}, "device 'meta' cannot be used here"),
+        ({"device": None}, "device = None; expected a word"),
+        ({"order": 10**18}, "order = .*; expected at most 1,000"),
+        ({"augmentations": 10**12}, "augmentations = .*; expected at most 1,000"),
+        ({"hidden": 10**30}, "hidden = .*; expected at most 1,000,000"),
+        ({"random_state": 10**30}, "random_state = .*; expected at most"),
+        ({"class_weight": {0: float("nan"), 1: 1.0}}, "class_weight"),
+        ({"class_weight": {0: 0.0, 1: 1.0}}, "the weight of class 0 is 0; expected a finite"),
+        ({"class_weight": {0: 1.0, 1: 1e300}}, "the weight of class 1 is inf; expected a finite"),
+        ({"class_weight": 3}, "class_weight = 3; expected"),
+    ],
+)
+def test_a_wrong_parameter_is_named(
+    parameters: dict[str, Any],
+    told: str,
+    little: tuple[np.ndarray, list[int], GrandClassifier],
+) -> None:
+    X, y, _ = little
+    with pytest.raises(ConfigError, match=told):
+        GrandClassifier(**{"max_epochs": 1, "hidden": 4} | parameters).fit(X, y)
+
+
+def test_masked_and_unsound_tables_are_refused(
+    little: tuple[np.ndarray, list[int], GrandClassifier],
+) -> None:
+    X, y, model = little
+    wild = sp.csr_array(X)
+    wild.indptr[5] = 10**6
+    for given, told in ((np.ma.masked_less(X, 0.5), "masked array"), (wild, "not sound")):
+        for call in (lambda X: GrandClassifier().fit(X, y), model.predict):
+            with pytest.raises(GraphError, match=told):
+                call(given)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,8 +27,11 @@ from dropnode.settings import (
     read_record,
     read_value,
     read_yaml,
+    repeats,
+    seed,
     share,
     suggestion,
+    width,
 )
 
 
@@ -174,6 +179,7 @@ def test_missing_keys_are_those_of_the_file() -> None:
 
 SETTINGS = """
 from dataclasses import dataclass
+from typing import Optional, Union
 from dropnode.settings import Config, count
 
 @dataclass(frozen=True)
@@ -185,10 +191,16 @@ class Settings(Config):
 
 
 @pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
-def test_annotations_may_be_types_or_text(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("union", ["int | None", "Optional[int]", "Union[int, None]"])
+def test_annotations_may_be_types_or_text(
+    union: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = types.ModuleType("made")
     monkeypatch.setitem(sys.modules, "made", made)
-    exec(compile(first + SETTINGS, "made", "exec", dont_inherit=True), made.__dict__)
+    exec(
+        compile(first + SETTINGS.replace("int | None", union), "made", "exec", dont_inherit=True),
+        made.__dict__,
+    )
     assert made.Settings(3).as_dict() == {"hidden": 3, "order": None, "widths": [1, 2]}
     assert made.Settings(3, np.int64(4)).identity() == {"hidden": 3, "order": 4}
     with pytest.raises(ConfigError, match="order = 0; expected a whole number of at least 1"):
@@ -283,3 +295,69 @@ def test_the_last_setting_of_a_key_counts() -> None:
 def test_a_suggestion_does_not_mind_capitals() -> None:
     assert suggestion("CORA", ["cora", "pubmed"]) == "; did you mean 'cora'?"
     assert suggestion("x", iter(["cora", "pubmed"])) == "; expected one of cora, pubmed"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        (count(), 10**9 + 1, "x = 1000000001; expected at most 1,000,000,000"),
+        (repeats(), 10**18, "x = 1000000000000000000; expected at most 1,000"),
+        (repeats(least=0), 1e18, "x = 1000000000000000000; expected at most 1,000"),
+        (width(), int("9" * 400), "…; expected at most 1,000,000"),
+        pytest.param(width(), 10**5000, "x = <int>; expected at most 1,000,000", id="digits"),
+        (seed(), 2**63, "expected at most 9,223,372,036,854,775,807"),
+    ],
+)
+def test_a_number_that_cannot_be_meant_is_refused_with_the_limit(
+    field: Any, value: Any, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_value(int, value, "x", field)
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_number_too_large_for_a_float_is_no_number() -> None:
+    with pytest.raises(ConfigError, match="expected a number"):
+        read_value(float, 10**400, "x")
+    for text in ("9" * 5000, "9" * 5000 + ",1"):
+        assert read_changes([f"x={text}"])["x"] in (text, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x" * 1_000_001, "1,000,001 characters of YAML; expected at most 1,000,000"),
+        ("\n".join(f"k{i}: 1" for i in range(40_000)), "more than 20,000 values"),
+        ("[" * 60, "more than 50 levels"),
+        ("a: &a [*a]", "an alias stands for what it is part of"),
+        (
+            "a0: [x]\nb0: &b0 [x]\n"
+            + "".join(f"b{i + 1}: &b{i + 1} [{f'*b{i},' * 9}]\n" for i in range(9)),
+            "more than 20,000 values",
+        ),
+        ("a: !!timestamp x", "the tag tag:yaml.org,2002:timestamp"),
+        ("a: !!bool x", "the tag"),
+        ("a: !!python/object:os.system x", "the tag"),
+        ("? [a]\n: 1", "unhashable"),
+    ],
+)
+def test_yaml_beyond_limits_is_refused_at_once(text: str, told: str) -> None:
+    started = time.process_time()
+    with pytest.raises(ConfigError, match=told):
+        read_yaml(text)
+    assert time.process_time() - started < 8
+
+
+def test_aliases_are_read() -> None:
+    assert read_yaml("a: &x [1, 2]\nb: *x\nc: {<<: {d: 3}, e: 4}") == {
+        "a": [1, 2],
+        "b": [1, 2],
+        "c": {"d": 3, "e": 4},
+    }
+
+
+def test_json_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="is not valid JSON"):
+        read_json(tmp_path / "a.json")

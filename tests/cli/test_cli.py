@@ -504,3 +504,41 @@ def test_a_search_finds_something_that_trains_and_goes_on(
     code, printed, _ = dropnode(*train, "--set", "max_epochs=2", "--json", capsys=capsys)
     assert code == 0
     assert json.loads(printed)["config"]["architecture"] == more["best"]["architecture"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--set", f"order={'9' * 400}"], "expected at most 1,000"),
+        (["--set", "order=1e18"], "expected at most 1,000"),
+        (["--set", f"order={'9' * 5000}"], "expected a whole number"),
+        (["--set", "hidden=99999999999999999999"], "expected at most 1,000,000"),
+        (["--set", "augmentations=1000000000000"], "expected at most 1,000"),
+        (["--seeds", "10000000000"], "expected at most 10,000 seeds"),
+        (["--seed", "9" * 30], "expected at most"),
+        (["--split-seed", "9" * 30], "expected at most"),
+        (["--method", "x" * 3000], "unknown method"),
+    ],
+)
+def test_a_number_that_cannot_be_meant_leaves_nothing_behind(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    code, printed, errors = dropnode("train", *arguments, "--out", str(out), capsys=capsys)
+    assert (code, printed) == (2, "")
+    assert told in one_line(errors)
+    assert len(errors) < 2100
+    assert not out.exists()
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dropnode.memory.available_memory", lambda: 10**6)
+    out = ["--out", str(tmp_path / "run")]
+    code, printed, errors = dropnode("train", *QUICK, "--set", "hidden=4000", *out, capsys=capsys)
+    assert (code, printed) == (1, "")
+    assert "training needs at least" in one_line(errors)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    assert dropnode("train", *QUICK, *out, capsys=capsys)[0] == 0

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from dropnode import memory
 from dropnode.data import draw_split, load_dataset, per_class_split, save_graph
 from dropnode.data.generators import sbm
 from dropnode.data.graph_file import has_split, is_path, read_graph
+from dropnode.data.readers import npz
 from dropnode.errors import ConfigError, DataError, DropnodeError, GraphError
 from dropnode.graph import Graph, Split
 
@@ -335,3 +337,44 @@ def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path, flips: int) -> Non
                 assert str(path) in error, told
                 refused += 1
     assert refused > flips / 2
+
+
+def test_an_archive_that_expands_beyond_measure_is_refused(
+    arrays: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.npz"
+    np.savez_compressed(path, **arrays | {"attr_matrix": np.zeros((6, 10**6))})
+    monkeypatch.setattr(npz, "ALWAYS_READ", 10**6)
+    with pytest.raises(DataError, match=r"expands to 0\.0 GB; expected at most .*, 100 times"):
+        load_dataset(path)
+    monkeypatch.undo()
+    # A file of zeros is read all the same if it is small enough to be harmless.
+    with pytest.raises(GraphError, match="has no split"):
+        load_dataset(path)
+
+
+def test_a_large_file_that_is_really_large_is_read(
+    arrays: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit grows with the file: what compresses as data do is never refused."""
+    monkeypatch.setattr(npz, "ALWAYS_READ", 0)
+    noise = np.random.default_rng(0).random((6, 10**4))
+    np.savez_compressed(tmp_path / "own.npz", **arrays | {"attr_matrix": noise})
+    with pytest.raises(GraphError, match="has no split"):
+        load_dataset(tmp_path / "own.npz")
+
+
+def test_an_archive_of_many_or_equal_arrays_is_refused(
+    arrays: dict[str, Any], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "many.npz", **{f"a{i}": np.empty(0) for i in range(1001)})
+    with pytest.raises(DataError, match="holds 1,001 arrays; expected at most 1,000"):
+        load_dataset(tmp_path / "many.npz")
+    np.savez(tmp_path / "own.npz", **arrays)
+    with (
+        zipfile.ZipFile(tmp_path / "own.npz", "a") as archive,
+        warnings.catch_warnings(action="ignore"),
+    ):
+        archive.writestr("labels.npy", archive.read("labels.npy"))
+    with pytest.raises(DataError, match="it holds labels twice"):
+        load_dataset(tmp_path / "own.npz")

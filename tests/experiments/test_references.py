@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dropnode.analysis.attacks.random_edges import add_random_edges
 from dropnode.data import load_dataset
-from dropnode.errors import ConfigError
+from dropnode.errors import ConfigError, GraphError
 from dropnode.experiments.references import TRANSFORMS, Reference
 from dropnode.experiments.run import Request, load, prepare, run
 from dropnode.experiments.trials import Data, plan
@@ -163,3 +164,42 @@ def test_an_attacked_graph_is_trained_on_and_a_run_of_it_resumes(tmp_path: Path)
     assert run(request, out=tmp_path / "run", resume=True) == result
     with pytest.raises(ConfigError, match="another dataset"):
         run(Request("sbm", changes=QUICK), out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cora@random-edges:rate=0.1,rate=0.2", "gives 'rate' twice"),
+        ("cora@random-edges:rate=0.1, rate =0.1", "gives 'rate' twice"),
+        ("cora@random-edges:rate=1e300", "expected at most 1,000"),
+        ("cora" + "@one-class:code=1" * 11, "11 transforms; expected at most 10"),
+        ("co\0ra", "expected a name or the path"),
+        ("\udcff.npz", "expected a name or the path"),
+        ("x" * 5000, "unknown dataset"),
+        ("x" * 5000 + "/a.npz", None),
+        (3, "expected a name or the path"),
+    ],
+)
+def test_odd_references_are_refused(text: Any, told: str | None) -> None:
+    if told is None:
+        with pytest.raises(ConfigError, match="is not a file"):
+            Reference.parse(text).load()
+        return
+    with pytest.raises(ConfigError, match=told) as caught:
+        Reference.parse(text)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("random-edges:rate=900", "a rate of 900 needs 4,500,000 fake edges"),
+        ("metattack:rate=999", "flips, but there are only 499,500 pairs"),
+        ("prbcd:rate=60", "raise block above it"),
+        ("metattack:rate=1e-9", "is less than one; raise the rate"),
+        ("one-class:code=5", "class 5 of a graph with the classes 0 to 4"),
+    ],
+)
+def test_an_impossible_transform_is_found_while_planning(step: str, told: str) -> None:
+    with pytest.raises((ConfigError, GraphError), match=told):
+        Data.load([f"sbm@{step}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -774,3 +775,46 @@ def test_an_invalid_series_claim_or_plot_is_an_error(old: str, new: str, told: s
     assert old in SERIES
     with pytest.raises(ConfigError, match=told):
         parse_spec("series", SERIES.replace(old, new))
+
+
+GRID = {key: list(range(1, 51)) for key in ("order", "hidden", "patience", "max_epochs")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seeds": 10**10}, "expected at most 1,000,000,000"),
+        ({"seeds": 100_001}, "100,001 trials; expected at most 100,000"),
+        ({"splits": 10**10}, "expected at most 1,000"),
+        ({"seeds": 101, "splits": 1000}, "101,000 trials; expected at most 100,000"),
+        (
+            {"rows": [{"method": "grand", "choose": GRID}]},
+            "6,250,000 combinations of hidden",
+        ),
+        (
+            {"rows": None, "search": {"method": "grand", "stages": [GRID]}},
+            "6,250,000 combinations of hidden",
+        ),
+        (
+            {
+                "rows": None,
+                "search": {"method": "grand", "stages": [{key: GRID[key]} for key in GRID]},
+            },
+            "125,000 combinations of stage 1, stage 2, stage 3",
+        ),
+    ],
+)
+def test_more_trials_than_can_be_meant_are_refused_at_once(
+    changes: dict[str, Any], told: str
+) -> None:
+    spec = {"title": "t", "datasets": ["digits"], "seeds": 1, "rows": [{"method": "grand"}]}
+    spec = {key: value for key, value in (spec | changes).items() if value is not None}
+    started = time.process_time()
+    with pytest.raises(ConfigError, match=told):
+        parse_spec("many", yaml.safe_dump(spec))
+    assert time.process_time() - started < 10
+
+
+def test_a_part_with_too_many_seeds_is_refused() -> None:
+    with pytest.raises(ConfigError, match="trials; expected at most 100,000"):
+        load_spec("table1").only(seeds=10**10)

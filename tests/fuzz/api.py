@@ -30,6 +30,11 @@ def fitted() -> GrandClassifier:
     return small().fit(X, Y)
 
 
+def warm_up() -> None:
+    """Compile the kernels, and import what takes seconds."""
+    fitted()
+
+
 def small(**parameters: Any) -> GrandClassifier:
     return GrandClassifier(**{"max_epochs": 2, "hidden": 4, "random_state": 0} | parameters)
 
@@ -172,9 +177,6 @@ def datasets(random: Random, folder: Path) -> Callable[[], object]:
         ]
     )
 
-
-# Compiles the kernels, and imports what takes seconds.
-fitted()
 
 CASES = [
     graph,

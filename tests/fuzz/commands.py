@@ -52,6 +52,11 @@ ALWAYS = {"bench": ["--only", "nothing"], "graphnas": ["--samples", "-1"]}
 """What keeps a command from hours of work."""
 
 
+def warm_up() -> None:
+    """Compile the kernels, and import what takes seconds."""
+    run(["train", "digits", *QUICK])
+
+
 def case(random: Random, folder: Path) -> Callable[[], object]:
     """Return a call of the command line with something wrong in it."""
     command = random.choice([*COMMANDS, "train", "train", "attack", "reproduce"])
@@ -103,7 +108,3 @@ def run(arguments: list[str]) -> None:
         assert code in (1, 2), code
         assert not re.search("Traceback", errors.getvalue())
         raise driver.Told(f"{arguments}: {errors.getvalue()[-500:]}")
-
-
-# Compiles the kernels, and imports what takes seconds.
-run(["train", "digits", *QUICK])

@@ -1,8 +1,8 @@
 """Runs broken input and says how it ended: one case at a time, here or in a process of its own.
 
 A surface is a module with a function ``case(random, folder)``. It returns a call, made from a
-seeded generator, that may write inside the folder. To add a surface, write such a module and name
-it in :data:`SURFACES`.
+seeded generator, that may write inside the folder. Its function ``warm_up``, if it has one, does
+once what takes long. To add a surface, write such a module and name it in :data:`SURFACES`.
 
 In a process of its own, a case may also crash the interpreter or never end: the driver notices
 both, names the seed, and goes on with the next. ``python tests/fuzz/driver.py api 7`` repeats one.
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -84,7 +85,7 @@ def run_here(surface: str, seed: int) -> Report:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         folder = Path(name).resolve()
         (folder / FOREIGN).write_text("mine")
-        made = importlib.import_module(surface).case(random.Random(f"{surface} {seed}"), folder)
+        made = _surface(surface).case(random.Random(f"{surface} {seed}"), folder)
         with _moved_to(folder):
             end, told = _outcome(made)
         if end in (End.FINE, End.ERROR):
@@ -126,6 +127,14 @@ def check_output(folder: Path) -> None:
         if path.name == "run.json":
             kept = {each.name for each in path.parent.iterdir()}
             assert kept & {"result.json", "checkpoint.safetensors"}, f"only {kept} was written"
+
+
+@cache
+def _surface(name: str) -> Any:
+    """Return the module of a surface, after what takes long once."""
+    module = importlib.import_module(name)
+    getattr(module, "warm_up", lambda: None)()
+    return module
 
 
 def _outcome(call: Callable[[], object]) -> tuple[End, str]:

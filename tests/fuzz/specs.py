@@ -53,6 +53,12 @@ TEXTS = [
 """Texts that are no spec."""
 
 
+def warm_up() -> None:
+    """Plan the sound specs that others are made of, and import what takes seconds."""
+    for sound in (ROWS, SEARCH):
+        _planned(yaml.safe_dump(sound))
+
+
 def case(random: Random, folder: Path) -> Callable[[], object]:
     """Return a call that reads a spec, and plans what it asks for."""
     text = random.choice(TEXTS)(random) if random.random() < 0.2 else _spoilt(random)
@@ -118,8 +124,3 @@ def _planned(text: str) -> None:
     row_cells(spec, data)
     if spec.search is not None:
         stage_cells(spec.search, data, 0, {name: {} for name in spec.datasets})
-
-
-# What these are made of is sound; the first also imports what takes seconds.
-for _sound in (ROWS, SEARCH):
-    _planned(yaml.safe_dump(_sound))

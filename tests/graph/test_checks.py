@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dropnode.errors import GraphError
+from dropnode import memory
+from dropnode.errors import GraphError, WorkError
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import encode_labels
 
@@ -482,3 +484,90 @@ def test_a_split_keeps_the_order_and_copies() -> None:
     assert split.val.tolist() == [1]
     assert split.test.tolist() == []
     assert {part.dtype for part in (split.train, split.val, split.test)} == {np.dtype(np.int64)}
+
+
+def wild_matrices() -> dict[str, Any]:
+    """Sparse matrices that would make compiled code read or write outside of its arrays."""
+    dense = np.triu(np.ones((6, 6)), 1)
+    made: dict[str, Any] = {}
+    for kind in ("csr", "csc", "bsr"):
+        for name, index, value in (
+            ("indices", 0, 99),
+            ("indices", 0, -1),
+            ("indptr", 2, 10**6),
+            ("indptr", 2, -5),
+        ):
+            matrix = sp.csr_array(dense).asformat(kind)
+            getattr(matrix, name)[index] = value
+            made[f"{kind} {name} {value}"] = matrix
+    hidden = sp.csr_array(dense)
+    hidden.indptr[:] = [0, *[10**6] * 5, 0]  # SciPy looks at no index if the last pointer is 0.
+    made["csr that ends in 0"] = hidden
+    coo = sp.coo_array(dense)
+    coo.coords[0][0] = 99
+    made["coo"] = coo
+    lil = sp.lil_array(dense)
+    lil.rows[0], lil.data[0] = [99], [1.0]
+    made["lil"] = lil
+    pointers, indices = torch.tensor([0, 1, 1, 1, 1, 1, 1]), torch.tensor([99])
+    made["torch"] = torch.sparse_csr_tensor(pointers, indices, torch.ones(1), size=(6, 6))
+    return made
+
+
+@pytest.mark.parametrize("name", wild_matrices())
+def test_indices_outside_of_a_matrix_are_refused(name: str) -> None:
+    wild = wild_matrices()[name]
+    with pytest.raises(GraphError, match="is not sound"):
+        Graph.from_scipy(wild, np.eye(6))
+    with pytest.raises(GraphError, match="is not sound"):
+        Graph.from_edges([(0, 1)], wild)
+
+
+def test_a_check_changes_nothing_of_the_callers() -> None:
+    matrix = sp.csr_array(np.eye(4, k=1))
+    matrix.data = np.append(matrix.data, 7.0)
+    matrix.indices = np.append(matrix.indices, 0)
+    Graph.from_scipy(matrix, np.eye(4))
+    assert (len(matrix.data), len(matrix.indices)) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: Graph.from_edges([(0, 1)], np.ma.masked_less(np.eye(2), 1)), "masked array"),
+        (lambda: Graph.from_edges([(0, 1)], np.eye(2), np.ma.array([0, 1])), "masked array"),
+        (lambda: Split(np.ma.array([0]), [1], [2]), "masked array"),
+        (lambda: encode_labels(np.array(["2020", "NaT"], "M8[ns]")), "labels are datetime64"),
+        (lambda: encode_labels(["a", ""]), "the text ''"),
+        (lambda: Graph.from_edges([(0, 1)], np.eye(2, dtype="m8[D]")), "timedelta64"),
+        (
+            lambda: Graph.from_edges([], np.eye(2), [0, 1], class_names="ab"),
+            "class_names are a str",
+        ),
+        (lambda: Graph.from_edges([], np.eye(2), [0, 1], class_names=["a", ""]), "needs a name"),
+        (lambda: Graph.from_edges([], np.eye(2), [0, 1], class_names=3), "class_names cannot be"),
+        (lambda: Split([[0], [1, 2]], [], []), "cannot be read as an array"),
+        (lambda: Graph.from_networkx(3), "3 is no graph"),
+        (lambda: Graph.from_networkx([(0, 1)]), "is no graph"),
+        (lambda: Graph.from_edges([], np.eye(2), name=3), "name is 3"),
+    ],
+)
+def test_what_was_silently_taken_is_refused(call: Callable[[], object], told: str) -> None:
+    with pytest.raises(GraphError, match=told):
+        call()
+
+
+def test_missing_dates_in_a_list_are_unknown() -> None:
+    codes, classes = encode_labels([np.datetime64("2020-01-01"), np.datetime64("NaT"), None])
+    assert (codes.tolist(), classes.tolist()) == ([0, -1, -1], ["2020-01-01"])
+
+
+@pytest.mark.parametrize("shape", [(10**7, 10**7), (10**9, 3)])
+def test_a_view_that_claims_any_size_is_refused(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
+    with pytest.raises(WorkError, match=r"features of shape .* needs at least"):
+        Graph.from_edges([], np.broadcast_to(np.float32(1), shape))
+    with pytest.raises(WorkError, match="labels needs at least"):
+        Graph.from_edges([], np.eye(3), range(10**12))

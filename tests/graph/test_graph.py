@@ -10,6 +10,9 @@ import pickle
 import time
 import warnings
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -711,3 +714,46 @@ def test_many_names_are_looked_up_in_seconds() -> None:
     graph = Graph.from_edges(names[np.unique(ends, axis=0)], np.ones((len(names), 1)), ids=names)
     assert time.process_time() - start < 4
     assert graph.num_edges == len(np.unique(ends, axis=0))
+
+
+@pytest.mark.parametrize("name", ["adjacency", "features", "labels", "ids"])
+def test_only_the_arrays_of_a_builder_make_a_graph(name: str, tmp_path: Path) -> None:
+    """Read-only arrays, such as those of a mapped file, have passed no check."""
+    graph = Graph.from_edges(PATH, X)
+    np.save(tmp_path / "a.npy", np.full(len(X), 99))
+    for foreign in (
+        np.load(tmp_path / "a.npy", mmap_mode="r"),
+        np.broadcast_to(np.int64(99), (len(X),)),
+        np.frombuffer(bytes(8 * len(X)), dtype=np.int64),
+        sp.coo_array(np.eye(len(X))),
+        None,
+    ):
+        with pytest.raises(GraphError, match="unchecked arrays"):
+            replace(graph, **{name: foreign})
+    again = pickle.loads(pickle.dumps(graph.with_split(None)))
+    assert replace(again, name="again").fingerprint() == graph.fingerprint()
+    assert replace(copy.deepcopy(graph), name="again").num_nodes == graph.num_nodes
+
+
+def test_class_names_name_every_label() -> None:
+    graph = Graph.from_edges(PATH, X, list(range(len(X))))
+    for names, told in ((("a",), "1 class_names, but a label is 2"), ("abc", "a tuple of texts")):
+        with pytest.raises(GraphError, match=told):
+            replace(graph, class_names=names)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"train_mask": torch.tensor([1, 0, 1])}, "train_mask is int64; expected true or false"),
+        ({"edge_index": [[0, 1], [1, 2, 0]]}, "edge_index cannot be read as an array"),
+        ({"edge_index": 3}, "edge_index has shape"),
+        ({"x": 3, "train_mask": torch.tensor([True])}, "train_mask has shape"),
+        ({"x": 3}, "features have shape"),
+        ({"class_names": "ab"}, "class_names are a str"),
+    ],
+)
+def test_odd_pyg_data_is_refused(attributes: dict[str, Any], told: str) -> None:
+    data = {"x": X, "edge_index": np.array(PATH).T} | attributes
+    with pytest.raises(GraphError, match=told):
+        Graph.from_pyg(SimpleNamespace(**data))
