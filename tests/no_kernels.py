@@ -1,4 +1,4 @@
-"""A plugin of pytest: no kernel is compiled, nor loaded from the cache, which is a fresh one."""
+"""A plugin of pytest: calling a kernel that is not compiled yet, as none is, is an error."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 from numba.core.dispatcher import Dispatcher
 
 
-def refuse(self: Any, signature: object) -> NoReturn:
+def pytest_configure() -> None:
+    Dispatcher.compile = _refuse
+
+
+def _refuse(self: Any, signature: object) -> NoReturn:
     raise AssertionError(f"the kernel {self.py_func.__qualname__} is called")
-
-
-Dispatcher.compile = refuse
