@@ -396,6 +396,9 @@ def _accepts(kind: Any, field: Any) -> str:
     if "range" not in field.metadata:
         return word
     described = str(field.metadata["range"][2])
+    most = field.metadata["most"]
+    if most < settings.MOST:
+        described += f", at most {most:,}"
     if described.startswith("a "):
         return described
     return f"{word} {'of ' if described.startswith('at least') else ''}{described}"

@@ -304,9 +304,10 @@ def exists(path: str | Path) -> bool:
 def is_text(text: str) -> bool:
     """Return whether a text can be written to a file: bytes of a file name may be no text."""
     try:
-        return "\0" not in text and bool(text.encode() or True)
+        text.encode()
     except UnicodeEncodeError:
         return False
+    return "\0" not in text
 
 
 def file_sha256(path: Path) -> str:

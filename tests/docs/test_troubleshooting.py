@@ -35,6 +35,7 @@ def test_every_message_on_the_page_is_given(tmp_path: Path) -> None:
         lambda: Reference.parse("crora"),
         lambda: make_method("grand", None, changes={"oder": 4}),
         lambda: make_method("grand", None, changes={"order": -1}),
+        lambda: make_method("grand", None, changes={"order": 1e18}),
         lambda: make_method("grand", "digits", "official"),
         lambda: join([(0, 1)], [[1, np.nan], [1, 2], [3, 4]]),
         lambda: join([("0", 1)]),
