@@ -232,13 +232,15 @@ def test_a_full_disk_at_every_write_loses_nothing(
 def test_a_full_disk_does_not_cost_the_model_of_an_interrupted_run(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
-    run(request(small), out=out, callbacks=[At(2, ctrl_c)])
+    interrupted = tmp_path / "run"
+    run(request(small), out=interrupted, callbacks=[At(2, ctrl_c)])
     for fatal in range(1, 20):
+        out = tmp_path / str(fatal)
+        shutil.copytree(interrupted, out)
         with monkeypatch.context() as patch:
             damage.FullDisk(patch, fatal)
             error = damage.error_of(
-                lambda: run(request(small), out=out, resume=True, callbacks=[At(4, ctrl_c)]),
+                lambda: run(request(small), out=out, resume=True, callbacks=[At(4, ctrl_c)]),  # noqa: B023
                 OSError,
             )
         # The old one or the new one, never none.

@@ -272,8 +272,8 @@ def test_test_labels_play_no_part_in_training(data: Data, threads: None) -> None
     graph, split = data.graphs["sbm"], data.splits["sbm", 0]
     labels = graph.labels.copy()
     labels[split.test] = np.random.default_rng(1).permutation(labels[split.test])
-    labels.flags.writeable = False
-    shuffled = Data({"sbm": replace(graph, labels=labels)}, data.splits, data.fingerprints)
+    blinded = graph.with_labels(labels, graph.class_names)
+    shuffled = Data({"sbm": blinded}, data.splits, data.fingerprints)
     changes = {"order": 2, "hidden": 16, "max_epochs": 150, "patience": 5}
     trial = plan(data, "sbm", 0, "grand", None, changes, 0)
     honest, blind = run_trial(Job(data), trial), run_trial(Job(shuffled), trial)

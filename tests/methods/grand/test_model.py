@@ -396,7 +396,7 @@ def test_another_graph_is_read_with_what_the_first_taught(
     train(method, community)
     rows = np.arange(8)
     part = Graph.from_scipy(
-        community.adjacency[rows][:, rows], community.features[rows], class_names="abc"
+        community.adjacency[rows][:, rows], community.features[rows], class_names=list("abc")
     )
     raw = community.features.astype(float)
     deviation = np.where(raw.std(axis=0) > 0, raw.std(axis=0), 1.0)
