@@ -34,7 +34,7 @@ lint: $(VENV)/installed-dev
 
 # A warning is an error: a broken link or a name that does not exist should not go unnoticed.
 docs: $(VENV)/installed-docs
-	$(BIN)/sphinx-build -W --keep-going -n -q -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -n -q -j auto -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 figures: $(VENV)/installed
