@@ -23,11 +23,12 @@ import pytest
 
 import damage
 from dropnode.engines.base import Failure
-from dropnode.errors import ConfigError, StoreError, WorkError
+from dropnode.errors import ConfigError, DataError, StoreError, WorkError
 from dropnode.experiments import experiment
 from dropnode.experiments.exchange import export_trials
 from dropnode.experiments.experiment import EXPORT, Part, report
 from dropnode.experiments.record import Record
+from dropnode.experiments.results import read_results
 from dropnode.experiments.run import Job, Request, run, run_trial
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Spec
@@ -559,6 +560,27 @@ def test_report_sums_up_anew_what_is_there(tmp_path: Path) -> None:
     expected = {key: results[key] for key in anew}
     assert anew | {"finished": None} == expected | {"finished": None}
     assert (tmp_path / "results.md").read_text().count("GRAND") == 1
+
+
+def test_an_optional_dataset_that_cannot_be_had_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DROPNODE_DATA", "DROPNODE_MIRROR"):
+        monkeypatch.setenv(name, str(tmp_path / "empty"))
+    both = ROWS.replace("datasets: [sbm]", "datasets: [sbm, aminer-cs]")
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match="'aminer-cs' cannot be obtained"):
+        reproduce(spec(both), out, Engine())
+    optional = both + "optional: [aminer-cs]\n"
+    reproduce(spec(optional), out, Engine())
+    results = read_results(out / "results.json")
+    assert ({row.dataset for row in results.rows}, results.absent) == ({"sbm"}, ("aminer-cs",))
+    assert "could not be had: aminer-cs" in (out / "results.md").read_text(encoding="utf-8")
+    (out / "results.md").unlink()
+    report(out)
+    assert "could not be had: aminer-cs" in (out / "results.md").read_text(encoding="utf-8")
+    with pytest.raises(DataError, match="'aminer-cs' cannot be obtained"):
+        reproduce(spec(optional), tmp_path / "alone", Engine(), part=Part(datasets=("aminer-cs",)))
 
 
 def test_a_damaged_record_of_an_experiment_is_named_and_written_again(tmp_path: Path) -> None:

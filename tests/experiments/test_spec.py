@@ -325,6 +325,11 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         lambda v: v["datasets"].append("coar"),
         ["unknown dataset 'coar'; did you mean 'cora'?"],
     ),
+    "optional dataset of nobody": (
+        COMPARISON,
+        lambda v: v.update(optional=["digits"]),
+        ["optional has 'digits', which is not one of the datasets"],
+    ),
     "dataset twice": (COMPARISON, lambda v: v["datasets"].append("cora"), ["each once"]),
     "no dataset": (
         COMPARISON,
@@ -659,6 +664,14 @@ def test_other_seeds_are_those_of_every_cell(comparison: Spec) -> None:
     assert comparison.rows[0].seeds == {"cora": 7, "pubmed": 3}, "the whole was changed"
     with pytest.raises(ConfigError, match="0 seeds; expected at least 1"):
         comparison.only(seeds=0)
+
+
+def test_other_splits_are_those_of_every_dataset(comparison: Spec) -> None:
+    part = comparison.only(splits=7)
+    assert list(part.split_seeds) == list(range(7))
+    assert part.num_trials * comparison.splits == 7 * comparison.num_trials
+    with pytest.raises(ConfigError, match="0 splits; expected at least 1"):
+        comparison.only(splits=0)
 
 
 def test_nothing_chosen_is_everything(comparison: Spec) -> None:

@@ -38,6 +38,12 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per row and dataset, instead of the spec's.")
     ] = None,
+    splits: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Splits of datasets without a published one, instead of the spec's."
+        ),
+    ] = None,
     engine: Annotated[str, typer.Option(help="local: this machine; ray: a Ray cluster.")] = (
         "local"
     ),
@@ -61,7 +67,7 @@ def reproduce(
 
     spec = load_spec(experiment)
     rows = {name for row in spec.rows for name in (row.name, row.series)}
-    part = Part(_names(datasets, spec.datasets, _canonical), _names(methods, rows), seeds)
+    part = Part(_names(datasets, spec.datasets, _canonical), _names(methods, rows), seeds, splits)
     console = Console(stderr=True)
     run, at_once = _engine(engine, address, jobs, timeout)
     with LiveTable(spec.name, at_once, console) as table:

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 def print_results(results: Results, out: Path) -> None:
     """Print the tables, and where the report is."""
-    from dropnode.experiments.writers import mean_and_std, setting
+    from dropnode.experiments.writers import absence, mean_and_std, setting
 
     console = Console(highlight=False)
     if results.rows:
         console.print(
             _by_method(results) if len(results.datasets) <= 3 else _by_dataset_and_method(results)
         )
+    if results.absent:
+        console.print(absence(results), markup=False, soft_wrap=True)
     for stage in results.stages:
         table = Table(box=None, header_style="bold")
         heads = (f"{stage.dataset}, stage {stage.stage}", "validation", "test", "seeds")

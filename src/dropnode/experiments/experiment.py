@@ -17,10 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dropnode.errors import ConfigError, WorkError
+from dropnode.data import load_dataset
+from dropnode.errors import ConfigError, DataError, WorkError
 from dropnode.experiments.exchange import export_trials, import_trials
 from dropnode.experiments.measures import not_standard
 from dropnode.experiments.record import Record
+from dropnode.experiments.references import Reference
 from dropnode.experiments.report import write_report
 from dropnode.experiments.results import Results, Stage
 from dropnode.experiments.run import Job
@@ -58,10 +60,11 @@ class Part:
     datasets: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     seeds: int | None = None
+    splits: int | None = None
 
     def of(self, spec: Spec) -> Spec:
         """Return this part of a spec."""
-        return spec.only(self.datasets, self.methods, self.seeds)
+        return spec.only(self.datasets, self.methods, self.seeds, self.splits)
 
 
 ALL = Part()
@@ -123,11 +126,12 @@ def reproduce(
     Exported trials in the folder, such as those that come with the repository, are imported first.
     Ctrl-C stops the running trials; the finished ones are summarised.
     """
-    chosen = part.of(spec)
+    asked = part.of(spec)
     check_folder(out, spec.name)
     with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
         _import_exported(store, out)
+        chosen, absent = _available(asked)
         data = Data.load(chosen.datasets, chosen.split_seeds)
         job = Job(data, not_standard(chosen.measures))
         # Planned before anything is run, so that an invalid spec is an error at once.
@@ -145,7 +149,7 @@ def reproduce(
             interrupted = True
         finally:
             _export(store, out)
-        results = _sum_up(chosen, data, store, command)
+        results = _sum_up(chosen, data, store, command, absent)
         write_results(out, results)
         stored = {record.trial.id: record for record in store.records()}
     not_completed = {
@@ -172,13 +176,13 @@ def report(out: Path) -> Path:
     if not (out / STORY).is_file():
         raise ConfigError(f"{out} has no experiment; {_first(out)}")
     story = read_story(out)
-    chosen = story.part.of(parse_spec(story.name, story.spec))
+    chosen, absent = _available(story.part.of(parse_spec(story.name, story.spec)))
     with Store(out) as store:
         _import_exported(store, out)
         if not store.statuses():
             raise ConfigError(f"{out} has no trials; {_first(out)}")
         data = Data.load(chosen.datasets, chosen.split_seeds)
-        write_results(out, _sum_up(chosen, data, store, story.command))
+        write_results(out, _sum_up(chosen, data, store, story.command, absent))
     return write_report(out)
 
 
@@ -268,13 +272,29 @@ class _Failures:
             self.records[record.trial.id] = record
 
 
-def _sum_up(spec: Spec, data: Data, store: Store, command: str) -> Results:
+def _available(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
+    """Return a spec without the optional datasets that cannot be had, and their names."""
+    absent = []
+    for name in spec.optional:
+        if name in spec.datasets:
+            try:
+                load_dataset(Reference.parse(name).source)
+            except DataError:
+                if spec.datasets == (name,):
+                    raise
+                absent.append(name)
+    if not absent:
+        return spec, ()
+    return spec.only([name for name in spec.datasets if name not in absent]), tuple(absent)
+
+
+def _sum_up(spec: Spec, data: Data, store: Store, command: str, absent: tuple[str, ...]) -> Results:
     found = {record.trial.id: record for record in store.records()}
     cells = chosen_cells(row_cells(spec, data), found.get)
     stages: list[Stage] = []
     if spec.search is not None:
         stages = [stage for _, planned in _stages(spec, data, found) for stage in planned]
-    return summarise_experiment(spec, data, cells, found.get, command, stages)
+    return summarise_experiment(spec, data, cells, found.get, command, stages, absent)
 
 
 def _stages(

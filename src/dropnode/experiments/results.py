@@ -188,7 +188,8 @@ class Results:
     """The contents of ``results.json``.
 
     An experiment has either ``rows``, with their comparisons and claims, or ``stages``. In JSON the
-    stages are called ``search``, which is null if there are none.
+    stages are called ``search``, which is null if there are none. ``absent`` are the optional
+    datasets whose files could not be had.
     """
 
     experiment: str
@@ -203,6 +204,7 @@ class Results:
     claims: tuple[ClaimResult, ...] = field(metadata=_MAY_BE_EMPTY)
     stages: tuple[Stage, ...] = field(metadata={"key": "search", "empty": None})
     plots: tuple[Plot, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def trials(self) -> set[str]:

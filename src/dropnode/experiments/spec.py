@@ -129,6 +129,8 @@ class Spec:
     first_split : int
         The seed of the first split. A search uses other splits than the experiment that reports
         its result.
+    optional : tuple of str
+        The datasets that are left out, and named in the results, if their files cannot be had.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Spec:
     measures: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
     first_split: int = 0
+    optional: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_trials > MOST_TRIALS:
@@ -175,8 +178,9 @@ class Spec:
         datasets: Iterable[str] | None = None,
         methods: Iterable[str] | None = None,
         seeds: int | None = None,
+        splits: int | None = None,
     ) -> Spec:
-        """Return the part of a spec with some of its datasets and rows, and other seeds."""
+        """Return the part of a spec with some datasets and rows, and other seeds and splits."""
         chosen = self
         if datasets is not None:
             kept = _chosen("dataset", datasets, self.datasets)
@@ -199,6 +203,10 @@ class Spec:
             rows = tuple(replace(row, seeds=dict.fromkeys(row.seeds, seeds)) for row in chosen.rows)
             search = chosen.search and replace(chosen.search, seeds=seeds)
             chosen = replace(chosen, rows=rows, search=search)
+        if splits is not None:
+            if splits < 1:
+                raise ConfigError(f"{splits} splits; expected at least 1")
+            chosen = replace(chosen, splits=splits)
         return chosen
 
 

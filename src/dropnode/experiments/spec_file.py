@@ -117,6 +117,7 @@ class _SpecRecord:
     datasets : references: names, ``.npz`` files, or transforms of these
     seeds : seeds per row and dataset; also by dataset, such as ``{cora: 100}``
     description : a paragraph for the report
+    optional : datasets that are left out, and named in the results, if their files cannot be had
     preset : the preset of every row; by default ``official`` where there is one, else ``default``
     set : configuration keys and values for every row, on top of the preset
     splits : splits to draw for datasets without a published one; each has all seeds
@@ -134,6 +135,7 @@ class _SpecRecord:
     datasets: tuple[str, ...]
     seeds: int | Mapping[str, int]
     description: str | None = None
+    optional: tuple[str, ...] = ()
     preset: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     splits: int = repeats(default=1)
@@ -190,7 +192,19 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
         tuple(dict.fromkeys((*record.measures, *_drawn(plots)))),
         plots,
         record.first_split,
+        _optional(record.optional, datasets),
     )
+
+
+def _optional(names: tuple[str, ...], datasets: tuple[str, ...]) -> tuple[str, ...]:
+    optional = tuple(map(_reference, names))
+    for name in optional:
+        if name not in datasets:
+            raise ConfigError(
+                f"optional has {name!r}, which is not one of the datasets"
+                f"{suggestion(name, datasets)}"
+            )
+    return optional
 
 
 def _included(name: str, datasets: tuple[str, ...]) -> Spec:

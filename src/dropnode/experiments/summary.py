@@ -45,6 +45,7 @@ def summarise_experiment(
     find: Find,
     command: str,
     stages: Sequence[Stage] = (),
+    absent: Sequence[str] = (),
 ) -> Results:
     """Return the results of the trials that ended."""
     scores = {(cell.name, cell.dataset): _scores(cell, find) for cell in cells}
@@ -66,6 +67,7 @@ def summarise_experiment(
         claims=_claims(spec, by_measure),
         stages=tuple(stages),
         plots=spec.plots,
+        absent=tuple(absent),
     )
 
 

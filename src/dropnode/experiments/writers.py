@@ -73,6 +73,8 @@ def as_markdown(results: Results) -> str:
     if results.rows:
         parts.append("Test accuracy in percent: mean ± standard deviation (seeds), and the paper's")
         parts.append(_markdown(*_grid(results, "", _ours_and_paper)))
+    if results.absent:
+        parts.append(markdown_text(absence(results)))
     if chosen := choices(results):
         parts.append("## Settings chosen by validation")
         heads = ["", *(dataset.name for dataset in results.datasets)]
@@ -175,6 +177,15 @@ def measured(summary: Summary, name: str) -> str:
     if measures.MEASURES[name].kind != "fraction" and summary.mean:
         decimals = min(max(2 - math.floor(math.log10(abs(summary.mean))), 0), 6)
     return mean_and_std(summary.mean, summary.std, decimals)
+
+
+def absence(results: Results) -> str:
+    """Return the sentence about the datasets that could not be had."""
+    names = ", ".join(results.absent)
+    return (
+        f"Left out, because the files could not be had: {names}. To see where they come "
+        "from: dropnode datasets get NAME"
+    )
 
 
 def choices(results: Results) -> list[tuple[str, list[str]]]:

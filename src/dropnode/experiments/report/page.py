@@ -20,9 +20,7 @@ from dropnode.experiments.report.illustrations import (
 from dropnode.experiments.report.series import plots_of
 from dropnode.experiments.report.text import FAR, FILTERS
 from dropnode.experiments.results import ClaimResult, Results
-from dropnode.experiments.writers import (
-    interval,
-)
+from dropnode.experiments.writers import absence, interval
 
 
 def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> str:
@@ -62,6 +60,7 @@ def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> 
         choosing=any(row.chosen for row in results.rows),
         far=FAR,
         interval=interval,
+        absence=absence,
     )
 
 
