@@ -16,7 +16,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropnode.experiments.statistics import compare, holm, summarise
+from dropnode.experiments.statistics import compare, compare_gaps, holm, summarise
 
 chances = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 0.01, 0.05, 1.0]))
 counts = st.integers(830, 860)
@@ -186,6 +186,34 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
         compared = compare(by_seed(first), by_seed(second, 1000))
         covered += compared.low <= truth <= compared.high
     # Three standard deviations of a count of 950 in 1000 are 21.
+    assert abs(covered - 950) <= 21
+
+
+def test_a_gap_beside_one_without_spread_is_a_difference() -> None:
+    """Where two groups are constants, what is left is Welch's test of the other two."""
+    first, second = by_seed([86.0, 84.5, 85.5, 85.0]), by_seed([81.0, 80.0, 83.0])
+    still = by_seed([70.0] * 5), by_seed([67.5] * 6)
+    alone, beside = compare(first, second), compare_gaps((first, second), still)
+    assert alone.difference is not None
+    assert beside.difference == pytest.approx(alone.difference - 2.5)
+    shifted = compare({key: value - 2.5 for key, value in first.items()}, second)
+    assert [beside.low, beside.high] == pytest.approx([shifted.low, shifted.high])
+    assert beside.welch_p == pytest.approx(shifted.welch_p)
+    assert (beside.n_first, beside.n_second) == (4, 3)
+    assert compare_gaps((first, second), ({}, second)).welch_p is None
+
+
+def test_the_interval_of_gaps_covers_the_truth_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(2020)
+    spreads, sizes, means = (3.0, 0.5, 1.0, 2.0), (6, 24, 10, 8), (84.0, 80.0, 83.0, 81.0)
+    covered = 0
+    for _ in range(1000):
+        sides = [
+            by_seed(generator.normal(*about, size=size).tolist())
+            for *about, size in zip(means, spreads, sizes, strict=True)
+        ]
+        gaps = compare_gaps((sides[0], sides[1]), (sides[2], sides[3]))
+        covered += gaps.low <= 2.0 <= gaps.high
     assert abs(covered - 950) <= 21
 
 

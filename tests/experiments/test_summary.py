@@ -368,7 +368,7 @@ KEYS = {
     ),
     "claims": "claim dataset better than difference p p_holm n_better n_than verdict",
 }
-CLAIMS_MAY_HAVE = {"measure", "low", "high", "against", "paper"}
+CLAIMS_MAY_HAVE = {"measure", "low", "high", "against", "wider_than", "paper"}
 """Keys that a claim has only where there is something to say."""
 STAGE_KEYS = "dataset stage varied rows"
 SETTING_KEYS = "changes val_mean val_std test_mean test_std n asked chosen trials"
@@ -566,6 +566,25 @@ def test_a_claim_can_be_about_two_datasets_and_state_a_difference(
     assert line[:3] + line[4:5] == ["pubmed is harder", "cora, pubmed", "+7.00", "+7"]
     with pytest.raises(ConfigError, match="datasets of claim 'pubmed is harder'"):
         parse_spec("mine", text.replace("against: pubmed", "against: citeseer"))
+
+
+def test_a_claim_can_be_that_a_gap_is_wider_elsewhere(data: Data, stored: Stored) -> None:
+    for dataset, better, than in (("cora", 0.85, 0.75), ("pubmed", 0.80, 0.78)):
+        stored.add("grand", [better - 0.01, better, better + 0.01], dataset)
+        stored.add("grand-gcn", [than - 0.01, than, than + 0.01], dataset)
+    text = TEXT.partition("claims:")[0] + (
+        "claims:\n  - {claim: it widens, better: grand, than: grand-gcn, datasets: [cora], "
+        "wider_than: pubmed}\n"
+    )
+    results = summed_up(parse_spec("mine", text), data, stored)
+    (claim,) = results.claims
+    assert claim.difference == pytest.approx(8)
+    assert (claim.wider_than, claim.n_better, claim.n_than) == ("pubmed", 3, 3)
+    assert (claim.paper, claim.verdict) == (None, "confirmed")
+    assert Results.from_json(results.as_json()) == results
+    assert tables(as_markdown(results))[1][2][:3] == ["it widens", "cora minus pubmed", "+8.00"]
+    with pytest.raises(ConfigError, match="both against and wider_than"):
+        parse_spec("mine", text.replace("wider_than", "against: cora, wider_than"))
 
 
 def test_markdown_of_a_search_marks_what_was_chosen(stored: Stored) -> None:

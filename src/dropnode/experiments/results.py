@@ -138,7 +138,8 @@ class ClaimResult:
     """A claim of the paper, tested on one dataset; by test accuracy if no measure is named.
 
     ``low`` and ``high`` are the 95 % Welch interval of the difference, ``against`` is the dataset
-    of the other row if it is another one, and ``paper`` the difference that the paper states.
+    of the other row if it is another one, and ``paper`` the difference that the paper states. With
+    ``wider_than``, the difference is the one on ``dataset`` minus the one on that dataset.
     """
 
     claim: str
@@ -155,6 +156,7 @@ class ClaimResult:
     low: float | None = None
     high: float | None = None
     against: str = ""
+    wider_than: str = ""
     paper: float | None = None
 
 

@@ -61,6 +61,7 @@ class Claim:
     measure : what they are compared by
     datasets : where it is tested; everywhere by default
     against : the dataset of the other row, if it is another one
+    wider_than : the dataset on which the difference of the rows is smaller, if that is the claim
     paper : the difference that the paper states, in the unit of the tables
     """
 
@@ -70,6 +71,7 @@ class Claim:
     measure: str = "test_accuracy"
     datasets: tuple[str, ...] = ()
     against: str | None = None
+    wider_than: str | None = None
     paper: float | None = None
 
 

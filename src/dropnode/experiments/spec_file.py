@@ -302,9 +302,14 @@ def _claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ...]) -
         )
     named = tuple(map(_reference, claim.datasets))
     against = None if claim.against is None else _reference(claim.against)
-    compared = named if against is None else (*named, against)
+    wider_than = None if claim.wider_than is None else _reference(claim.wider_than)
+    if against is not None and wider_than is not None:
+        raise ConfigError(
+            f"claim {claim.claim!r} has both against and wider_than; leave one of them out"
+        )
+    compared = (*named, *(other for other in (against, wider_than) if other is not None))
     check_keys(dict.fromkeys(compared), (), datasets, f"datasets of claim {claim.claim!r}")
-    return replace(claim, datasets=named, against=against)
+    return replace(claim, datasets=named, against=against, wider_than=wider_than)
 
 
 def _plot(

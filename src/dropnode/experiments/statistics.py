@@ -89,20 +89,59 @@ def compare(first: Mapping[Hashable, float], second: Mapping[Hashable, float]) -
     """
     a, b = np.array(list(first.values())), np.array(list(second.values()))
     difference = float(a.mean() - b.mean()) if len(a) and len(b) else None
-    low = high = welch_p = wilcoxon_p = None
-    if difference is not None and min(len(a), len(b)) > 1 and np.ptp(a) + np.ptp(b) > 0:
-        # scipy would warn of constant groups, such as those of a method without randomness.
-        shares = [_variance(side) / len(side) for side in (a, b)]
-        error = sum(shares) ** 0.5
-        degrees = error**4 / (shares[0] ** 2 / (len(a) - 1) + shares[1] ** 2 / (len(b) - 1))
-        half = float(stdtrit(degrees, 0.975)) * error
-        low, high = difference - half, difference + half
-        welch_p = 2 * float(stdtr(degrees, -abs(difference) / error))
+    wilcoxon_p = None
+    low, high, welch_p = _welch(difference, (a, b))
     # Rounded, so that pairs that differ by the same number of nodes tie exactly.
     pairs = np.array([round(first[key] - second[key], 9) for key in first if key in second])
     if len(pairs) >= FEWEST_PAIRS and np.any(pairs != 0):
         wilcoxon_p = _signed_rank(pairs[pairs != 0])
     return Difference(difference, low, high, welch_p, wilcoxon_p, len(a), len(b))
+
+
+def compare_gaps(
+    here: tuple[Mapping[Hashable, float], Mapping[Hashable, float]],
+    there: tuple[Mapping[Hashable, float], Mapping[Hashable, float]],
+) -> Difference:
+    """Compare the difference of two groups in one place with that in another, by Welch's test.
+
+    The numbers of values are the smaller ones of both places.
+
+    Examples
+    --------
+    >>> wide, narrow = ({0: 9.0, 1: 8.0}, {0: 2.0, 1: 3.0}), ({0: 7.0, 1: 8.0}, {0: 6.0, 1: 7.0})
+    >>> gaps = compare_gaps(wide, narrow)
+    >>> gaps.difference, round(gaps.welch_p, 4)
+    (5.0, 0.0075)
+    """
+    groups = [np.array(list(side.values())) for side in (*here, *there)]
+    difference = None
+    if all(len(group) for group in groups):
+        means = [float(group.mean()) for group in groups]
+        difference = (means[0] - means[1]) - (means[2] - means[3])
+    counts = [len(group) for group in groups]
+    return Difference(
+        difference,
+        *_welch(difference, groups),
+        None,
+        min(counts[0], counts[2]),
+        min(counts[1], counts[3]),
+    )
+
+
+def _welch(
+    difference: float | None, groups: Sequence[np.ndarray]
+) -> tuple[float | None, float | None, float | None]:
+    """Return the 95 % interval and the p-value of a sum or difference of the groups' means."""
+    # scipy would warn of constant groups, such as those of a method without randomness.
+    if difference is None or min(map(len, groups)) < 2 or not any(map(np.ptp, groups)):
+        return None, None, None
+    shares = [_variance(group) / len(group) for group in groups]
+    error = sum(shares) ** 0.5
+    parts = zip(shares, groups, strict=True)
+    degrees = error**4 / sum(share**2 / (len(group) - 1) for share, group in parts)
+    half = float(stdtrit(degrees, 0.975)) * error
+    p = 2 * float(stdtr(degrees, -abs(difference) / error))
+    return difference - half, difference + half, p
 
 
 def _variance(values: np.ndarray) -> float:

@@ -24,7 +24,14 @@ from dropnode.experiments.results import (
 )
 from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Claim, Spec
-from dropnode.experiments.statistics import Difference, Summary, compare, holm, summarise
+from dropnode.experiments.statistics import (
+    Difference,
+    Summary,
+    compare,
+    compare_gaps,
+    holm,
+    summarise,
+)
 from dropnode.experiments.trials import Data, now
 
 ENOUGH = 20
@@ -202,16 +209,14 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
         (claim, dataset)
         for claim in spec.claims
         for dataset in claim.datasets or spec.datasets
-        if {(claim.better, dataset), (claim.than, claim.against or dataset)}
-        <= scores[claim.measure].keys()
+        if set(_sides(claim, dataset)) <= scores[claim.measure].keys()
     ]
-    tests = [
-        compare(
-            scores[one.measure][one.better, dataset],
-            scores[one.measure][one.than, one.against or dataset],
-        )
-        for one, dataset in claims
-    ]
+    tests = []
+    for claim, dataset in claims:
+        here, there = [scores[claim.measure][side] for side in _sides(claim, dataset)], None
+        if claim.wider_than is not None:
+            here, there = here[:2], (here[2], here[3])
+        tests.append(compare_gaps((here[0], here[1]), there) if there else compare(*here))
     corrected = holm([test.welch_p for test in tests])
     return tuple(
         ClaimResult(
@@ -229,15 +234,24 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
             low=test.low,
             high=test.high,
             against=claim.against or "",
+            wider_than=claim.wider_than or "",
             paper=_stated(spec, claim, dataset),
         )
         for (claim, dataset), test, p in zip(claims, tests, corrected, strict=True)
     )
 
 
+def _sides(claim: Claim, dataset: str) -> list[tuple[str, str]]:
+    """Return the row and the dataset of each side of a claim, and of a difference elsewhere."""
+    sides = [(claim.better, dataset), (claim.than, claim.against or dataset)]
+    if claim.wider_than is not None:
+        sides += [(claim.better, claim.wider_than), (claim.than, claim.wider_than)]
+    return sides
+
+
 def _stated(spec: Spec, claim: Claim, dataset: str) -> float | None:
     """Return the difference that the paper states, or that between its two accuracies."""
-    if claim.paper is not None or claim.measure != "test_accuracy":
+    if claim.paper is not None or claim.wider_than or claim.measure != "test_accuracy":
         return claim.paper
     figures = {row.name: row.paper for row in spec.rows}
     better = figures[claim.better].get(dataset)

@@ -244,6 +244,8 @@ def interval(low: float | None, high: float | None) -> str:
 
 def claim_datasets(claim: ClaimResult) -> str:
     """Return where a claim was tested; with two datasets, that of the better row first."""
+    if claim.wider_than:
+        return f"{claim.dataset} minus {claim.wider_than}"
     return f"{claim.dataset}, {claim.against}" if claim.against else claim.dataset
 
 
