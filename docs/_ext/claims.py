@@ -19,6 +19,7 @@ SECTIONS = {
     "robustness-random": "Robustness: random attack",
     "robustness-metattack": "Robustness: Metattack",
     "oversmoothing": "Over-smoothing, and GRAND with GCN and GAT",
+    "large": "Appendix: larger graphs",
     "efficiency": "Appendix: efficiency",
     "sensitivity": "Appendix: parameter sensitivity",
     "dropnode-vs-dropout": "Appendix: DropNode and dropout",
