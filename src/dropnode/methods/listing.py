@@ -47,7 +47,7 @@ PRESET_TITLES: Mapping[str, str] = MappingProxyType(
     {
         "paper": "the settings and formulas of the paper's text",
         "official": "the settings that the method's authors chose for the dataset",
-        "tuned": "settings with a better validation accuracy than official, or than default",
+        "tuned": "settings that validation chose, in a search of ours or of a published benchmark",
         "fast": "official, with dropout and normalisation moved to where they cost less",
         "default": "for graphs without a preset of their own",
     }
