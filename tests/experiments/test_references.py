@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
 from dropnode.analysis.attacks.random_edges import add_random_edges
 from dropnode.data import load_dataset
@@ -134,6 +135,21 @@ def test_a_label_rate_is_drawn_anew_for_every_split_seed() -> None:
     assert len(first.train) == len(second.train) == 20
     assert not np.array_equal(first.train, second.train)
     assert data.graph(name, 1).split is second
+
+
+def test_a_split_can_stay_within_the_largest_component() -> None:
+    graph = load_dataset("citeseer")
+    _, components = connected_components(graph.adjacency, directed=False)
+    largest = components == np.bincount(components).argmax()
+    # The share of labelled nodes is still one of the whole graph: 33 of 3,327.
+    within, anywhere = (
+        Reference.parse(f"citeseer@label-rate:rate=0.01{option}").split(graph, seed=0)
+        for option in (",component=largest", "")
+    )
+    for part in ("train", "val", "test"):
+        assert largest[getattr(within, part)].all()
+        assert len(getattr(within, part)) == len(getattr(anywhere, part))
+    assert not largest[anywhere.test].all()
 
 
 def test_a_recipe_is_part_of_the_identity_and_planning_makes_no_graph(

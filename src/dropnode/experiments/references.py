@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from dropnode.analysis.attacks.flips import Watch
 from dropnode.analysis.attacks.metattack import Metattack, checked_budget, metattack
@@ -71,10 +72,13 @@ class LabelRate(Config):
     rate : training nodes as a fraction of all nodes
     classes : ``"proportional"``: classes have their share of the graph; ``"equal"``: all have the
         same number of training nodes
+    component : ``"all"``: nodes of the split come from the whole graph; ``"largest"``: from its
+        largest connected component
     """
 
     rate: float = share()
     classes: str = choice(*SHARES, default="proportional")
+    component: str = choice("all", "largest", default="all")
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,10 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
         "label-rate": Transform(
             LabelRate,
             split=lambda graph, options, seed: label_rate_split(
-                graph.labels, options.rate, seed, classes=options.classes
+                _labels_within(graph, options.component),
+                options.rate,
+                seed,
+                classes=options.classes,
             ),
         ),
         "one-class": Transform(
@@ -302,6 +309,15 @@ def check_class(graph: Graph, code: int) -> None:
     """Raise :class:`ConfigError` unless a graph has this class."""
     if code >= graph.num_classes:
         raise ConfigError(f"class {code} of a graph with the classes 0 to {graph.num_classes - 1}")
+
+
+def _labels_within(graph: Graph, component: str) -> np.ndarray:
+    """Return the labels, unknown outside the largest component if that is asked for."""
+    if component == "all":
+        return graph.labels
+    _, components = connected_components(graph.adjacency, directed=False)
+    largest = np.bincount(components).argmax()
+    return np.where(components == largest, graph.labels, UNKNOWN)
 
 
 def _step(text: str, whole: str) -> Step:
