@@ -136,6 +136,17 @@ def where_positive(typing: Any, condition: Any, vector: Any) -> Any:
 
 
 @intrinsic
+def larger(typing: Any, left: Any, right: Any) -> Any:
+    """Return the larger of both vectors in every lane; where one is NaN, that of ``right``."""
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        mask = builder.fcmp_ordered(">", *arguments)
+        return builder.select(mask, *arguments)
+
+    return left(left, right), lower
+
+
+@intrinsic
 def total(typing: Any, vector: Any) -> Any:
     """Return the sum of the lanes."""
 
