@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from dropnode.ops.kernels import attention as kernels
+from dropnode.ops.kernels.attention import GROUP, Attention, Layout
 from dropnode.ops.propagation import SparseMatrix
 
 
@@ -52,53 +52,55 @@ class _Attention(torch.autograd.Function):
         slope: float,
         dropout: float,
     ) -> torch.Tensor:
-        _, heads, width = x.shape
-        lanes = kernels.lanes_for(width)
-        starts, columns, _ = operator.csr
-        rows, vectors = _wide(x, lanes), _wide(torch.cat([source, target]), lanes)
-        scored = kernels.scores((starts, columns), rows, vectors, heads, lanes)
-        kept = _kept(len(columns), heads, dropout)
-        options = kept, 1.0 / (1.0 - dropout), slope, heads, lanes
-        out, normalisers = kernels.attend((starts, columns), rows, scored, *options)
-        wide = torch.from_numpy(out)
-        ctx.save_for_backward(wide)
-        ctx.rows, ctx.vectors, ctx.scored, ctx.normalisers = rows, vectors, scored, normalisers
-        ctx.operator, ctx.options, ctx.shape = operator, options, x.shape
-        return wide.view(len(out), heads, -1)[:, :, :width]
+        layout = Layout(*x.shape[1:])
+        starts, senders, _ = operator.csr
+        vectors = _wide(torch.cat([source, target]), layout)
+        flags = _kept(len(senders) * layout.heads, dropout)
+        scale = 1.0 / (1.0 - dropout)
+        ctx.work = Attention(
+            starts, senders, _wide(x, layout), vectors, layout, slope, flags, scale
+        )
+        out = torch.from_numpy(ctx.work.forward())
+        ctx.save_for_backward(out)
+        ctx.operator, ctx.layout = operator, layout
+        return _narrow(out, layout)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        _, heads, width = ctx.shape
-        lanes = ctx.options[-1]
+        layout: Layout = ctx.layout
         (out,) = ctx.saved_tensors
-        starts, columns, _ = ctx.operator.csr
-        transposed = tuple(part.numpy() for part in ctx.operator.by_column)
-        of_x, of_vectors = kernels.gradients(
-            (starts, columns),
-            transposed,
-            ctx.rows,
-            ctx.vectors,
-            ctx.scored,
-            ctx.normalisers,
-            out.numpy(),
-            _wide(gradient, lanes),
-            *ctx.options,
+        starts, receivers, places = (part.numpy() for part in ctx.operator.by_column)
+        of_rows, of_vectors = ctx.work.backward(
+            (starts, receivers, places), out.numpy(), _wide(gradient, layout)
         )
-        narrow = torch.from_numpy(of_x).view(len(of_x), heads, -1)[:, :, :width]
-        source, target = torch.from_numpy(of_vectors).view(2, 1, heads, -1)[..., :width]
-        return narrow, source, target, None, None, None
+        source, target = _narrow(torch.from_numpy(of_vectors), layout)[:, None]
+        return _narrow(torch.from_numpy(of_rows), layout), source, target, None, None, None
 
 
-def _kept(edges: int, heads: int, dropout: float) -> np.ndarray:
-    """Draw which weights are kept: the entries that ``F.dropout`` of a matrix would leave."""
+def _kept(count: int, dropout: float) -> np.ndarray:
+    """Draw which weights are kept: those that ``F.dropout`` of as many numbers would leave."""
     if dropout == 0:
-        return np.empty((0, heads), dtype=np.bool_)
-    return torch.empty(edges, heads, dtype=torch.bool).bernoulli_(1.0 - dropout).numpy()
+        return np.empty(0, dtype=np.bool_)
+    flags = torch.empty(count + GROUP, dtype=torch.bool)
+    flags[:count].bernoulli_(1.0 - dropout)
+    return flags.numpy()
 
 
-def _wide(x: torch.Tensor, lanes: int) -> np.ndarray:
-    """Return a matrix with every head padded to whole vectors, copied only if necessary."""
-    missing = -x.shape[-1] % lanes
-    wide = F.pad(x.detach(), (0, missing)) if missing else x.detach()
+def _wide(x: torch.Tensor, layout: Layout) -> np.ndarray:
+    """Return rows (nodes, heads, width) in the layout, copied only if necessary."""
+    groups, parts, group, lanes = layout.shape
+    missing = 0, parts * lanes - layout.width, 0, groups * group - layout.heads
+    wide = F.pad(x.detach(), missing) if any(missing) else x.detach()
+    if parts > 1:
+        wide = wide.reshape(-1, groups, group, parts, lanes).transpose(2, 3)
     return wide.reshape(len(x), -1).contiguous().numpy()
+
+
+def _narrow(wide: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return rows in the layout as (nodes, heads, width)."""
+    groups, parts, group, lanes = layout.shape
+    if parts > 1:
+        wide = wide.view(-1, groups, parts, group, lanes).transpose(2, 3)
+    heads = wide.reshape(len(wide), groups * group, parts * lanes)
+    return heads[:, : layout.heads, : layout.width]

@@ -1,20 +1,20 @@
 """Graph attention and its gradients, without a message for every edge.
 
 A head of attention gives the edge from node j to node i the score leaky(source_j + target_i), where
-``source`` and ``target`` are products of the node's row with two learnt vectors. A softmax over the
+``source`` and ``target`` are products of a node's row with two learnt vectors. A softmax over the
 edges of i turns scores into weights, some of which are dropped, and i receives the weighted sum of
 its senders' rows.
 
-Rows have all heads next to each other, each padded with zeros to whole vectors. What has one number
-per head is padded to whole vectors of ``HEADS``. The forward pass and the sums of the backward pass
-go from receiver to receiver, and the rest of the backward pass from sender to sender. So every
-number has one writer, and the result does not depend on the number of threads.
+The forward pass goes from receiver to receiver. The backward pass goes from sender to sender, and
+recomputes the weights, which takes less time than reading them. So every number has one writer, and
+the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,23 @@ import numpy as np
 from dropnode.ops.kernels.jit import inlined, kernel
 from dropnode.ops.kernels.memory import aligned
 from dropnode.ops.kernels.simd import (
-    add_scaled,
     exponential,
+    group_totals,
     larger,
     load,
+    load_flags,
+    repeat,
     splat,
     store,
-    total,
     where_positive,
 )
 from dropnode.ops.kernels.threads import in_parallel, kernel_threads, ranges
 
-HEADS = 8
-"""What has a number per head is padded to a multiple of this."""
+GROUP = 8
+"""The most heads that are computed together."""
+
+WIDE = 64
+"""The most columns that are computed together."""
 
 BLOCK = 256
 """Gradients of the learnt vectors are summed over so many nodes at a time."""
@@ -42,100 +46,129 @@ BLOCK = 256
 WORTHWHILE = 2**17
 """How many numbers of messages a thread should have to add up, so that waking it pays."""
 
-Pattern = tuple[np.ndarray, np.ndarray]
-"""The starts of rows, and the column of each entry: who sends to a node, or who receives from it."""
+
+@dataclass(frozen=True)
+class Layout:
+    """How the heads of a row lie in memory, so that vectors hold several heads.
+
+    A group of heads has its first ``lanes`` columns side by side, then the next, and so on. Missing
+    heads and columns are zero. A row of 8 heads of 8 columns is as it was.
+
+    Attributes
+    ----------
+    heads : int
+    width : int
+        The columns of a head.
+    """
+
+    heads: int
+    width: int
+
+    @cached_property
+    def group(self) -> int:
+        """How many heads are computed together."""
+        return min(GROUP, _power_of_two(self.heads))
+
+    @cached_property
+    def lanes(self) -> int:
+        """How many columns of each of them."""
+        return min(WIDE // self.group, _power_of_two(self.width))
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Groups, parts of a head, heads of a group, lanes."""
+        groups, parts = -(-self.heads // self.group), -(-self.width // self.lanes)
+        return groups, parts, self.group, self.lanes
+
+    @property
+    def padded_heads(self) -> int:
+        """The number of heads with those that are missing."""
+        return self.shape[0] * self.group
 
 
-def lanes_for(width: int) -> int:
-    """Return the lanes of the vectors that a head of this width is cut into."""
-    return 4 if width <= 4 else 8
-
-
-def scores(
-    pattern: Pattern, x: np.ndarray, vectors: np.ndarray, heads: int, lanes: int
-) -> np.ndarray:
-    """Return the products of every node's heads with two learnt vectors (2, nodes, heads)."""
-    out = aligned(2, len(x), _padded(heads))
-    in_parallel(partial(_SCORES[lanes], x, vectors, heads, *out), _pieces(pattern, x.shape))
-    return out
-
-
-def attend(
-    pattern: Pattern,
-    x: np.ndarray,
-    scored: np.ndarray,
-    kept: np.ndarray,
-    scale: float,
-    slope: float,
-    heads: int,
-    lanes: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what every node receives, and the softmax's largest score and reciprocal sum.
+class Attention:
+    """One pass of attention over a graph, and back.
 
     Parameters
     ----------
-    pattern : Pattern
-        Who sends to each node.
-    x : ndarray (nodes, heads * width)
-    scored : ndarray (2, nodes, heads)
-        From :func:`scores`: of the node as a sender, and as a receiver.
-    kept : ndarray of bool (edges, heads)
-        Which weights are not dropped; without rows, all are kept.
-    scale : float
-        The factor on weights that are kept.
+    starts, senders : ndarray
+        The edges by receiver: where those of a node start, and who sends.
+    rows : ndarray (nodes, columns)
+        What nodes send, in the layout.
+    vectors : ndarray (2, columns)
+        The learnt vectors for senders and for receivers, in the layout.
+    layout : Layout
     slope : float
         Of the leaky ReLU.
+    flags : ndarray of bool
+        Which weights are kept, by edge and head, and at least ``GROUP`` more; empty to keep all.
+    scale : float
+        The factor on weights that are kept.
     """
-    out, normalisers = aligned(*x.shape), aligned(*scored.shape)
-    work = partial(
-        _ATTEND[lanes], *pattern, x, *scored, kept, scale, slope, heads, *normalisers, out
-    )
-    in_parallel(work, _pieces(pattern, x.shape))
-    return out, normalisers
+
+    def __init__(
+        self,
+        starts: np.ndarray,
+        senders: np.ndarray,
+        rows: np.ndarray,
+        vectors: np.ndarray,
+        layout: Layout,
+        slope: float,
+        flags: np.ndarray,
+        scale: float,
+    ) -> None:
+        self.starts, self.senders, self.rows, self.vectors = starts, senders, rows, vectors
+        self.kernels = _kernels(layout.group, layout.lanes)
+        self.options = layout.heads, slope, flags, scale
+        self.padded_heads = layout.padded_heads
+        # Of every node: scores as sender and as receiver, its largest score, 1 / sum of softmax.
+        self.nodes = aligned(4, len(rows), self.padded_heads)
+
+    def forward(self) -> np.ndarray:
+        """Return what every node receives (nodes, columns)."""
+        out, rows, nodes = aligned(*self.rows.shape), self.rows, self.nodes
+        self._run(self.kernels.scores, rows, self.vectors, nodes[0], nodes[1])
+        edges = self.starts, self.senders
+        self._run(self.kernels.attend, *edges, rows, *nodes, *self.options, out)
+        return out
+
+    def backward(
+        self,
+        by_sender: tuple[np.ndarray, np.ndarray, np.ndarray],
+        out: np.ndarray,
+        gradient: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradients of the rows and of the learnt vectors.
+
+        Parameters
+        ----------
+        by_sender : tuple of ndarray
+            Where the edges of a sender start, who receives, and their places in the order by
+            receiver.
+        out, gradient : ndarray (nodes, columns)
+            The result of the forward pass, and its gradient.
+        """
+        rows, nodes = self.rows, self.nodes
+        of_rows = aligned(*rows.shape)
+        of_vectors = aligned(-(-len(rows) // BLOCK), 2, rows.shape[1])
+        of_edges = aligned(len(self.senders), self.padded_heads)
+        overlaps, of_sources = aligned(2, len(rows), self.padded_heads)
+        self._run(self.kernels.overlaps, gradient, out, overlaps)
+        given = rows, *nodes, gradient, overlaps, *self.options
+        self._run(self.kernels.send_back, *by_sender, *given, of_edges, of_sources, of_rows)
+        given = self.starts, rows, self.vectors, of_edges, of_sources
+        self._run(self.kernels.finish, *given, of_rows, of_vectors)
+        return of_rows, of_vectors.sum(axis=0)
+
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> None:
+        work = len(self.senders) * self.rows.shape[1]
+        threads = min(kernel_threads(), 1 + work // WORTHWHILE)
+        in_parallel(partial(function, *arguments), ranges(len(self.rows), threads, BLOCK))
 
 
-def gradients(
-    pattern: Pattern,
-    transposed: tuple[np.ndarray, np.ndarray, np.ndarray],
-    x: np.ndarray,
-    vectors: np.ndarray,
-    scored: np.ndarray,
-    normalisers: np.ndarray,
-    out: np.ndarray,
-    gradient: np.ndarray,
-    kept: np.ndarray,
-    scale: float,
-    slope: float,
-    heads: int,
-    lanes: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gradients of x, and of both learnt vectors, for that of :func:`attend`'s result.
-
-    ``transposed`` has the receivers of every sender, and the place of each of these edges in the
-    order by receivers.
-    """
-    nodes, padded = len(x), _padded(heads)
-    overlaps, sums = aligned(nodes, padded), aligned(2, nodes, padded)
-    of_scores = aligned(len(pattern[1]), padded)
-    of_x = aligned(*x.shape)
-    of_vectors = aligned(-(-nodes // BLOCK), 2, x.shape[1])
-    pieces = _pieces(pattern, x.shape)
-    in_parallel(partial(_OVERLAPS[lanes], gradient, out, heads, overlaps), pieces)
-    fixed = x, *scored, *normalisers, gradient, overlaps, kept, scale, slope, heads
-    work = partial(_RETURN[lanes], *transposed, *fixed, of_scores, sums[0], of_x)
-    in_parallel(work, pieces)
-    work = partial(_FINISH[lanes], pattern[0], x, vectors, of_scores, *sums, heads, of_x)
-    in_parallel(partial(work, of_vectors), pieces)
-    return of_x, of_vectors.sum(axis=0)
-
-
-def _padded(heads: int) -> int:
-    return -(-heads // HEADS) * HEADS
-
-
-def _pieces(pattern: Pattern, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    threads = min(kernel_threads(), 1 + len(pattern[1]) * shape[1] // WORTHWHILE)
-    return ranges(shape[0], threads, BLOCK)
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number."""
+    return 1 << (number - 1).bit_length()
 
 
 @inlined
@@ -145,197 +178,201 @@ def _leaky(condition, vector, slope):  # type: ignore[no-untyped-def]
     return positive + slope * (vector - positive)
 
 
-def _scores(lanes: int) -> Callable[..., Any]:
+def _scores(group: int, lanes: int) -> Callable[..., Any]:
+    wide = group * lanes
+
     @kernel
-    def scores(x, vectors, heads, sources, targets, piece):  # type: ignore[no-untyped-def]
-        width = x.shape[1] // heads
+    def scores(rows, vectors, sources, targets, piece):  # type: ignore[no-untyped-def]
+        span = rows.shape[1] // (sources.shape[1] // group)
         for node in range(piece[0], piece[1]):
-            for block in range(0, sources.shape[1], HEADS):
-                store(splat(HEADS, np.float32(0)), sources, node, block)
-                store(splat(HEADS, np.float32(0)), targets, node, block)
-            for head in range(heads):
-                source = splat(lanes, np.float32(0))
-                target = splat(lanes, np.float32(0))
-                for column in range(head * width, (head + 1) * width, lanes):
-                    row = load(lanes, x, node, column)
-                    source = source + row * load(lanes, vectors, 0, column)
-                    target = target + row * load(lanes, vectors, 1, column)
-                sources[node, head] = total(source)
-                targets[node, head] = total(target)
+            for head in range(0, sources.shape[1], group):
+                source = splat(group, np.float32(0))
+                target = splat(group, np.float32(0))
+                first = head // group * span
+                for column in range(first, first + span, wide):
+                    row = load(wide, rows, node, column)
+                    source = source + group_totals(row * load(wide, vectors, 0, column), lanes)
+                    target = target + group_totals(row * load(wide, vectors, 1, column), lanes)
+                store(source, sources, node, head)
+                store(target, targets, node, head)
 
     return scores
 
 
-def _attend(lanes: int) -> Callable[..., Any]:
+def _attend(group: int, lanes: int) -> Callable[..., Any]:
+    wide = group * lanes
+
     @kernel
     def attend(  # type: ignore[no-untyped-def]
-        starts, columns, x, sources, targets, kept, scale, slope, heads, peaks, shares, out, piece
+        starts,
+        senders,
+        rows,
+        sources,
+        targets,
+        peaks,
+        shares,
+        heads,
+        slope,
+        flags,
+        scale,
+        out,
+        piece,
     ):
-        width = x.shape[1] // heads
-        padded = sources.shape[1]
-        drops = len(kept) > 0
-        slopes = splat(HEADS, np.float32(slope))
-        weights = np.empty((1, padded), dtype=np.float32)
+        span = rows.shape[1] // (sources.shape[1] // group)
+        slopes = splat(group, np.float32(slope))
         for node in range(piece[0], piece[1]):
-            for block in range(0, padded, HEADS):
-                # The leaky ReLU never decreases, so that the largest sum has the largest score.
-                target = load(HEADS, targets, node, block)
-                peak = splat(HEADS, np.float32(-np.inf))
+            for head in range(0, sources.shape[1], group):
+                first = head // group * span
+                target = load(group, targets, node, head)
+                peak = splat(group, np.float32(-np.inf))
                 for edge in range(starts[node], starts[node + 1]):
-                    source = load(HEADS, sources, columns[edge], block)
-                    peak = larger(source, peak)
-                summed = peak + target
-                store(_leaky(summed, summed, slopes), peaks, node, block)
-                store(splat(HEADS, np.float32(0)), shares, node, block)
-            for column in range(0, x.shape[1], lanes):
-                store(splat(lanes, np.float32(0)), out, node, column)
-            for edge in range(starts[node], starts[node + 1]):
-                sender = columns[edge]
-                for block in range(0, padded, HEADS):
-                    summed = load(HEADS, sources, sender, block) + load(HEADS, targets, node, block)
-                    score = _leaky(summed, summed, slopes)
-                    weight = exponential(score - load(HEADS, peaks, node, block))
-                    store(weight, weights, 0, block)
-                    store(load(HEADS, shares, node, block) + weight, shares, node, block)
-                for head in range(heads):
-                    weight = weights[0, head]
-                    if drops:
-                        weight *= np.float32(kept[edge, head])
-                    for column in range(head * width, (head + 1) * width, lanes):
-                        received = load(lanes, out, node, column)
-                        received = add_scaled(received, weight, load(lanes, x, sender, column))
-                        store(received, out, node, column)
-            for head in range(heads):
-                share = np.float32(1) / shares[node, head]
-                shares[node, head] = share
-                factor = splat(lanes, share * np.float32(scale))
-                for column in range(head * width, (head + 1) * width, lanes):
-                    store(load(lanes, out, node, column) * factor, out, node, column)
+                    peak = larger(load(group, sources, senders[edge], head), peak)
+                # The leaky ReLU never decreases, so that the largest sum has the largest score.
+                peak = _leaky(peak + target, peak + target, slopes)
+                for column in range(first, first + span, wide):
+                    store(splat(wide, np.float32(0)), out, node, column)
+                summed = splat(group, np.float32(0))
+                for edge in range(starts[node], starts[node + 1]):
+                    sender = senders[edge]
+                    score = load(group, sources, sender, head) + target
+                    weight = exponential(_leaky(score, score, slopes) - peak)
+                    summed = summed + weight
+                    if len(flags) > 0:
+                        weight = weight * load_flags(group, flags, edge * heads + head)
+                    factors = repeat(weight, lanes)
+                    for column in range(first, first + span, wide):
+                        message = factors * load(wide, rows, sender, column)
+                        store(load(wide, out, node, column) + message, out, node, column)
+                share = splat(group, np.float32(1)) / summed
+                store(peak, peaks, node, head)
+                store(share, shares, node, head)
+                factors = repeat(share * splat(group, np.float32(scale)), lanes)
+                for column in range(first, first + span, wide):
+                    store(load(wide, out, node, column) * factors, out, node, column)
 
     return attend
 
 
-def _overlaps(lanes: int) -> Callable[..., Any]:
+def _overlaps(group: int, lanes: int) -> Callable[..., Any]:
+    wide = group * lanes
+
     @kernel
-    def overlaps(gradient, out, heads, overlaps, piece):  # type: ignore[no-untyped-def]
+    def overlaps(gradient, out, overlaps, piece):  # type: ignore[no-untyped-def]
         # The sum over a node's edges of weight times gradient of the weight.
-        width = out.shape[1] // heads
+        span = out.shape[1] // (overlaps.shape[1] // group)
         for node in range(piece[0], piece[1]):
-            for block in range(0, overlaps.shape[1], HEADS):
-                store(splat(HEADS, np.float32(0)), overlaps, node, block)
-            for head in range(heads):
-                overlap = splat(lanes, np.float32(0))
-                for column in range(head * width, (head + 1) * width, lanes):
-                    overlap = overlap + load(lanes, gradient, node, column) * load(
-                        lanes, out, node, column
-                    )
-                overlaps[node, head] = total(overlap)
+            for head in range(0, overlaps.shape[1], group):
+                overlap = splat(group, np.float32(0))
+                first = head // group * span
+                for column in range(first, first + span, wide):
+                    product = load(wide, gradient, node, column) * load(wide, out, node, column)
+                    overlap = overlap + group_totals(product, lanes)
+                store(overlap, overlaps, node, head)
 
     return overlaps
 
 
-def _return(lanes: int) -> Callable[..., Any]:
+def _send_back(group: int, lanes: int) -> Callable[..., Any]:
+    wide = group * lanes
+
     @kernel
-    def returned(  # type: ignore[no-untyped-def]
+    def send_back(  # type: ignore[no-untyped-def]
         starts,
         receivers,
         places,
-        x,
+        rows,
         sources,
         targets,
         peaks,
         shares,
         gradient,
         overlaps,
-        kept,
-        scale,
-        slope,
         heads,
-        of_scores,
+        slope,
+        flags,
+        scale,
+        of_edges,
         of_sources,
-        of_x,
+        of_rows,
         piece,
     ):
-        width = x.shape[1] // heads
-        padded = sources.shape[1]
-        drops = len(kept) > 0
-        slopes = splat(HEADS, np.float32(slope))
-        weights = np.empty((1, padded), dtype=np.float32)
-        of_weights = np.zeros((1, padded), dtype=np.float32)
+        span = rows.shape[1] // (sources.shape[1] // group)
+        slopes = splat(group, np.float32(slope))
         for node in range(piece[0], piece[1]):
-            for block in range(0, padded, HEADS):
-                store(splat(HEADS, np.float32(0)), of_sources, node, block)
-            for column in range(0, x.shape[1], lanes):
-                store(splat(lanes, np.float32(0)), of_x, node, column)
-            for entry in range(starts[node], starts[node + 1]):
-                receiver, edge = receivers[entry], places[entry]
-                for block in range(0, padded, HEADS):
-                    summed = load(HEADS, sources, node, block) + load(
-                        HEADS, targets, receiver, block
+            for head in range(0, sources.shape[1], group):
+                first = head // group * span
+                source = load(group, sources, node, head)
+                of_source = splat(group, np.float32(0))
+                for column in range(first, first + span, wide):
+                    store(splat(wide, np.float32(0)), of_rows, node, column)
+                for entry in range(starts[node], starts[node + 1]):
+                    receiver, edge = receivers[entry], places[entry]
+                    score = source + load(group, targets, receiver, head)
+                    weight = exponential(
+                        _leaky(score, score, slopes) - load(group, peaks, receiver, head)
                     )
-                    score = _leaky(summed, summed, slopes)
-                    weight = exponential(score - load(HEADS, peaks, receiver, block))
-                    store(weight * load(HEADS, shares, receiver, block), weights, 0, block)
-                for head in range(heads):
-                    factor = np.float32(scale)
-                    if drops:
-                        factor *= np.float32(kept[edge, head])
-                    weight = weights[0, head] * factor
-                    product = splat(lanes, np.float32(0))
-                    for column in range(head * width, (head + 1) * width, lanes):
-                        row = load(lanes, gradient, receiver, column)
-                        product = product + row * load(lanes, x, node, column)
-                        sent = add_scaled(load(lanes, of_x, node, column), weight, row)
-                        store(sent, of_x, node, column)
-                    of_weights[0, head] = total(product) * factor
-                for block in range(0, padded, HEADS):
-                    summed = load(HEADS, sources, node, block) + load(
-                        HEADS, targets, receiver, block
-                    )
-                    centred = load(HEADS, of_weights, 0, block) - load(
-                        HEADS, overlaps, receiver, block
-                    )
-                    of_score = _leaky(summed, load(HEADS, weights, 0, block) * centred, slopes)
-                    store(of_score, of_scores, edge, block)
-                    store(load(HEADS, of_sources, node, block) + of_score, of_sources, node, block)
+                    weight = weight * load(group, shares, receiver, head)
+                    factor = splat(group, np.float32(scale))
+                    if len(flags) > 0:
+                        factor = factor * load_flags(group, flags, edge * heads + head)
+                    factors = repeat(weight * factor, lanes)
+                    product = splat(group, np.float32(0))
+                    for column in range(first, first + span, wide):
+                        row = load(wide, gradient, receiver, column)
+                        products = row * load(wide, rows, node, column)
+                        product = product + group_totals(products, lanes)
+                        sent = load(wide, of_rows, node, column) + factors * row
+                        store(sent, of_rows, node, column)
+                    centred = product * factor - load(group, overlaps, receiver, head)
+                    of_edge = _leaky(score, weight * centred, slopes)
+                    store(of_edge, of_edges, edge, head)
+                    of_source = of_source + of_edge
+                store(of_source, of_sources, node, head)
 
-    return returned
+    return send_back
 
 
-def _finish(lanes: int) -> Callable[..., Any]:
+def _finish(group: int, lanes: int) -> Callable[..., Any]:
+    wide = group * lanes
+
     @kernel
     def finish(  # type: ignore[no-untyped-def]
-        starts, x, vectors, of_scores, of_sources, of_targets, heads, of_x, of_vectors, piece
+        starts, rows, vectors, of_edges, of_sources, of_rows, of_vectors, piece
     ):
-        width = x.shape[1] // heads
+        span = rows.shape[1] // (of_sources.shape[1] // group)
         for node in range(piece[0], piece[1]):
-            part = node // BLOCK
+            sums = of_vectors[node // BLOCK]
             if node % BLOCK == 0:
-                for column in range(x.shape[1]):
-                    of_vectors[part, 0, column] = np.float32(0)
-                    of_vectors[part, 1, column] = np.float32(0)
-            for block in range(0, of_targets.shape[1], HEADS):
-                of_target = splat(HEADS, np.float32(0))
+                sums[:] = np.float32(0)
+            for head in range(0, of_sources.shape[1], group):
+                of_target = splat(group, np.float32(0))
                 for edge in range(starts[node], starts[node + 1]):
-                    of_target = of_target + load(HEADS, of_scores, edge, block)
-                store(of_target, of_targets, node, block)
-            sums = of_vectors[part]
-            for head in range(heads):
-                of_source, of_target = of_sources[node, head], of_targets[node, head]
-                for column in range(head * width, (head + 1) * width, lanes):
-                    row = load(lanes, x, node, column)
-                    sent = load(lanes, of_x, node, column)
-                    sent = add_scaled(sent, of_source, load(lanes, vectors, 0, column))
-                    sent = add_scaled(sent, of_target, load(lanes, vectors, 1, column))
-                    store(sent, of_x, node, column)
-                    store(add_scaled(load(lanes, sums, 0, column), of_source, row), sums, 0, column)
-                    store(add_scaled(load(lanes, sums, 1, column), of_target, row), sums, 1, column)
+                    of_target = of_target + load(group, of_edges, edge, head)
+                sources = repeat(load(group, of_sources, node, head), lanes)
+                targets = repeat(of_target, lanes)
+                first = head // group * span
+                for column in range(first, first + span, wide):
+                    row = load(wide, rows, node, column)
+                    sent = load(wide, of_rows, node, column)
+                    sent = sent + sources * load(wide, vectors, 0, column)
+                    sent = sent + targets * load(wide, vectors, 1, column)
+                    store(sent, of_rows, node, column)
+                    store(load(wide, sums, 0, column) + sources * row, sums, 0, column)
+                    store(load(wide, sums, 1, column) + targets * row, sums, 1, column)
 
     return finish
 
 
-_SCORES = {lanes: _scores(lanes) for lanes in (4, 8)}
-_ATTEND = {lanes: _attend(lanes) for lanes in (4, 8)}
-_OVERLAPS = {lanes: _overlaps(lanes) for lanes in (4, 8)}
-_RETURN = {lanes: _return(lanes) for lanes in (4, 8)}
-_FINISH = {lanes: _finish(lanes) for lanes in (4, 8)}
+@dataclass(frozen=True)
+class _Kernels:
+    scores: Callable[..., Any]
+    attend: Callable[..., Any]
+    overlaps: Callable[..., Any]
+    send_back: Callable[..., Any]
+    finish: Callable[..., Any]
+
+
+@cache
+def _kernels(group: int, lanes: int) -> _Kernels:
+    makers = _scores, _attend, _overlaps, _send_back, _finish
+    return _Kernels(*(maker(group, lanes) for maker in makers))
