@@ -27,6 +27,7 @@ from dropnode.ops.kernels.simd import (
     larger,
     load,
     load_flags,
+    prefetch,
     repeat,
     splat,
     store,
@@ -39,6 +40,9 @@ GROUP = 8
 
 WIDE = 64
 """The most columns that are computed together."""
+
+AHEAD = 8
+"""How many edges before its use a row is prefetched."""
 
 BLOCK = 256
 """Gradients of the learnt vectors are summed over so many nodes at a time."""
@@ -121,15 +125,18 @@ class Attention:
         self.kernels = _kernels(layout.group, layout.lanes)
         self.options = layout.heads, slope, flags, scale
         self.padded_heads = layout.padded_heads
-        # Of every node: scores as sender and as receiver, its largest score, 1 / sum of softmax.
-        self.nodes = aligned(4, len(rows), self.padded_heads)
+        self.sources = aligned(len(rows), self.padded_heads)
+        # Of a receiver, side by side because they are read together, and for each group of heads:
+        # its part of the score, its largest score, 1 / the sum of the softmax, and the sum over its
+        # edges of weight times gradient of the weight.
+        self.targets = aligned(len(rows), 4 * self.padded_heads)
 
     def forward(self) -> np.ndarray:
         """Return what every node receives (nodes, columns)."""
-        out, rows, nodes = aligned(*self.rows.shape), self.rows, self.nodes
-        self._run(self.kernels.scores, rows, self.vectors, nodes[0], nodes[1])
-        edges = self.starts, self.senders
-        self._run(self.kernels.attend, *edges, rows, *nodes, *self.options, out)
+        out = aligned(*self.rows.shape)
+        given = self.rows, self.sources, self.targets
+        self._run(self.kernels.scores, *given, self.vectors)
+        self._run(self.kernels.attend, self.starts, self.senders, *given, *self.options, out)
         return out
 
     def backward(
@@ -148,13 +155,12 @@ class Attention:
         out, gradient : ndarray (nodes, columns)
             The result of the forward pass, and its gradient.
         """
-        rows, nodes = self.rows, self.nodes
-        of_rows = aligned(*rows.shape)
+        rows, sources, targets = self.rows, self.sources, self.targets
+        of_rows, of_sources = aligned(*rows.shape), aligned(*sources.shape)
         of_vectors = aligned(-(-len(rows) // BLOCK), 2, rows.shape[1])
         of_edges = aligned(len(self.senders), self.padded_heads)
-        overlaps, of_sources = aligned(2, len(rows), self.padded_heads)
-        self._run(self.kernels.overlaps, gradient, out, overlaps)
-        given = rows, *nodes, gradient, overlaps, *self.options
+        self._run(self.kernels.overlaps, gradient, out, targets)
+        given = rows, sources, targets, *self.options, gradient
         self._run(self.kernels.send_back, *by_sender, *given, of_edges, of_sources, of_rows)
         given = self.starts, rows, self.vectors, of_edges, of_sources
         self._run(self.kernels.finish, *given, of_rows, of_vectors)
@@ -182,7 +188,7 @@ def _scores(group: int, lanes: int) -> Callable[..., Any]:
     wide = group * lanes
 
     @kernel
-    def scores(rows, vectors, sources, targets, piece):  # type: ignore[no-untyped-def]
+    def scores(rows, sources, targets, vectors, piece):  # type: ignore[no-untyped-def]
         span = rows.shape[1] // (sources.shape[1] // group)
         for node in range(piece[0], piece[1]):
             for head in range(0, sources.shape[1], group):
@@ -194,7 +200,7 @@ def _scores(group: int, lanes: int) -> Callable[..., Any]:
                     source = source + group_totals(row * load(wide, vectors, 0, column), lanes)
                     target = target + group_totals(row * load(wide, vectors, 1, column), lanes)
                 store(source, sources, node, head)
-                store(target, targets, node, head)
+                store(target, targets, node, 4 * head)
 
     return scores
 
@@ -209,8 +215,6 @@ def _attend(group: int, lanes: int) -> Callable[..., Any]:
         rows,
         sources,
         targets,
-        peaks,
-        shares,
         heads,
         slope,
         flags,
@@ -220,10 +224,11 @@ def _attend(group: int, lanes: int) -> Callable[..., Any]:
     ):
         span = rows.shape[1] // (sources.shape[1] // group)
         slopes = splat(group, np.float32(slope))
+        last = len(senders) - 1
         for node in range(piece[0], piece[1]):
             for head in range(0, sources.shape[1], group):
                 first = head // group * span
-                target = load(group, targets, node, head)
+                target = load(group, targets, node, 4 * head)
                 peak = splat(group, np.float32(-np.inf))
                 for edge in range(starts[node], starts[node + 1]):
                     peak = larger(load(group, sources, senders[edge], head), peak)
@@ -233,7 +238,9 @@ def _attend(group: int, lanes: int) -> Callable[..., Any]:
                     store(splat(wide, np.float32(0)), out, node, column)
                 summed = splat(group, np.float32(0))
                 for edge in range(starts[node], starts[node + 1]):
-                    sender = senders[edge]
+                    sender, later = senders[edge], senders[min(edge + AHEAD, last)]
+                    for column in range(first, first + span, wide):
+                        prefetch(wide, rows, later, column)
                     score = load(group, sources, sender, head) + target
                     weight = exponential(_leaky(score, score, slopes) - peak)
                     summed = summed + weight
@@ -244,8 +251,8 @@ def _attend(group: int, lanes: int) -> Callable[..., Any]:
                         message = factors * load(wide, rows, sender, column)
                         store(load(wide, out, node, column) + message, out, node, column)
                 share = splat(group, np.float32(1)) / summed
-                store(peak, peaks, node, head)
-                store(share, shares, node, head)
+                store(peak, targets, node, 4 * head + group)
+                store(share, targets, node, 4 * head + 2 * group)
                 factors = repeat(share * splat(group, np.float32(scale)), lanes)
                 for column in range(first, first + span, wide):
                     store(load(wide, out, node, column) * factors, out, node, column)
@@ -257,23 +264,23 @@ def _overlaps(group: int, lanes: int) -> Callable[..., Any]:
     wide = group * lanes
 
     @kernel
-    def overlaps(gradient, out, overlaps, piece):  # type: ignore[no-untyped-def]
-        # The sum over a node's edges of weight times gradient of the weight.
-        span = out.shape[1] // (overlaps.shape[1] // group)
+    def overlaps(gradient, out, targets, piece):  # type: ignore[no-untyped-def]
+        heads = targets.shape[1] // 4
+        span = out.shape[1] // (heads // group)
         for node in range(piece[0], piece[1]):
-            for head in range(0, overlaps.shape[1], group):
+            for head in range(0, heads, group):
                 overlap = splat(group, np.float32(0))
                 first = head // group * span
                 for column in range(first, first + span, wide):
                     product = load(wide, gradient, node, column) * load(wide, out, node, column)
                     overlap = overlap + group_totals(product, lanes)
-                store(overlap, overlaps, node, head)
+                store(overlap, targets, node, 4 * head + 3 * group)
 
     return overlaps
 
 
 def _send_back(group: int, lanes: int) -> Callable[..., Any]:
-    wide = group * lanes
+    wide, facts = group * lanes, 4 * group
 
     @kernel
     def send_back(  # type: ignore[no-untyped-def]
@@ -283,14 +290,11 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
         rows,
         sources,
         targets,
-        peaks,
-        shares,
-        gradient,
-        overlaps,
         heads,
         slope,
         flags,
         scale,
+        gradient,
         of_edges,
         of_sources,
         of_rows,
@@ -298,6 +302,7 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
     ):
         span = rows.shape[1] // (sources.shape[1] // group)
         slopes = splat(group, np.float32(slope))
+        last = len(receivers) - 1
         for node in range(piece[0], piece[1]):
             for head in range(0, sources.shape[1], group):
                 first = head // group * span
@@ -307,11 +312,16 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
                     store(splat(wide, np.float32(0)), of_rows, node, column)
                 for entry in range(starts[node], starts[node + 1]):
                     receiver, edge = receivers[entry], places[entry]
-                    score = source + load(group, targets, receiver, head)
-                    weight = exponential(
-                        _leaky(score, score, slopes) - load(group, peaks, receiver, head)
-                    )
-                    weight = weight * load(group, shares, receiver, head)
+                    later = min(entry + AHEAD, last)
+                    for column in range(first, first + span, wide):
+                        prefetch(wide, gradient, receivers[later], column)
+                    prefetch(facts, targets, receivers[later], 4 * head)
+                    prefetch(group, of_edges, places[later], head)
+                    score = source + load(group, targets, receiver, 4 * head)
+                    peak = load(group, targets, receiver, 4 * head + group)
+                    share = load(group, targets, receiver, 4 * head + 2 * group)
+                    overlap = load(group, targets, receiver, 4 * head + 3 * group)
+                    weight = exponential(_leaky(score, score, slopes) - peak) * share
                     factor = splat(group, np.float32(scale))
                     if len(flags) > 0:
                         factor = factor * load_flags(group, flags, edge * heads + head)
@@ -323,8 +333,7 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
                         product = product + group_totals(products, lanes)
                         sent = load(wide, of_rows, node, column) + factors * row
                         store(sent, of_rows, node, column)
-                    centred = product * factor - load(group, overlaps, receiver, head)
-                    of_edge = _leaky(score, weight * centred, slopes)
+                    of_edge = _leaky(score, weight * (product * factor - overlap), slopes)
                     store(of_edge, of_edges, edge, head)
                     of_source = of_source + of_edge
                 store(of_source, of_sources, node, head)
