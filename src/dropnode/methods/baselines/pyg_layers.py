@@ -14,7 +14,7 @@ from torch import nn
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense import Linear as PygLinear
 
-from dropnode.methods.attention import GraphAttention
+from dropnode.methods.graph_attention import GraphAttention
 from dropnode.ops.propagation import Features, SparseMatrix
 
 

@@ -259,7 +259,7 @@ class AttentionHead(Head):
     def _layers(self) -> tuple[nn.Module, nn.Module]:
         """Return both layers with initial weights; ``weight1`` becomes the first linear map."""
         # Imported here, because it takes half of the import time and only this head needs it.
-        from dropnode.methods.attention import GraphAttention
+        from dropnode.methods.graph_attention import GraphAttention
 
         num_features, num_classes, hidden, heads = self.sizes
         rate = self.hidden_dropout

@@ -162,8 +162,8 @@ class Attention:
         self._run(self.kernels.overlaps, gradient, out, targets)
         given = rows, sources, targets, *self.options, gradient
         self._run(self.kernels.send_back, *by_sender, *given, of_edges, of_sources, of_rows)
-        given = self.starts, rows, self.vectors, of_edges, of_sources
-        self._run(self.kernels.finish, *given, of_rows, of_vectors)
+        found = of_edges, of_sources, of_rows, of_vectors
+        self._run(self.kernels.finish, self.starts, rows, self.vectors, *found)
         return of_rows, of_vectors.sum(axis=0)
 
     def _run(self, function: Callable[..., Any], *arguments: Any) -> None:
