@@ -55,7 +55,7 @@ class _Attention(torch.autograd.Function):
         layout = Layout(*x.shape[1:])
         starts, senders, _ = operator.csr
         vectors = _wide(torch.cat([source, target]), layout)
-        flags = _kept(len(senders) * layout.heads, dropout)
+        flags = _kept(len(senders), layout.heads, dropout)
         scale = 1.0 / (1.0 - dropout)
         ctx.work = Attention(
             starts, senders, _wide(x, layout), vectors, layout, slope, flags, scale
@@ -78,12 +78,12 @@ class _Attention(torch.autograd.Function):
         return _narrow(torch.from_numpy(of_rows), layout), source, target, None, None, None
 
 
-def _kept(count: int, dropout: float) -> np.ndarray:
-    """Draw which weights are kept: those that ``F.dropout`` of as many numbers would leave."""
+def _kept(edges: int, heads: int, dropout: float) -> np.ndarray:
+    """Draw which weights are kept: those that ``F.dropout`` of an (edges, heads) matrix leaves."""
     if dropout == 0:
-        return np.empty(0, dtype=np.bool_)
-    flags = torch.empty(count + GROUP, dtype=torch.bool)
-    flags[:count].bernoulli_(1.0 - dropout)
+        return np.empty((0, heads), dtype=np.bool_)
+    flags = torch.empty(edges + GROUP, heads, dtype=torch.bool)
+    flags[:edges].bernoulli_(1.0 - dropout)
     return flags.numpy()
 
 

@@ -178,13 +178,15 @@ def test_lanes_are_repeated_and_added_up_in_groups(lanes: int, size: int) -> Non
 def test_flags_are_zeros_and_ones_wherever_they_start(lanes: int) -> None:
     @njit
     def run(flags, out):  # type: ignore[no-untyped-def]
-        for place in range(len(out)):
-            store(load_flags(lanes, flags, place), out, place, 0)
+        for row in range(len(flags)):
+            for column in range(5):
+                prefetch(1, flags, row, column)
+                store(load_flags(lanes, flags, row, column), out[row], column, 0)
 
-    flags = np.random.default_rng(13).random(100 + lanes) < 0.5
-    out = np.empty((100, lanes), dtype=np.float32)
+    flags = np.random.default_rng(13).random((20, 4 + lanes)) < 0.5
+    out = np.empty((20, 5, lanes), dtype=np.float32)
     run(flags, out)
-    windows = np.lib.stride_tricks.sliding_window_view(flags, lanes)[:100]
+    windows = np.lib.stride_tricks.sliding_window_view(flags, lanes, axis=1)
     np.testing.assert_array_equal(out, windows)
 
 

@@ -104,8 +104,8 @@ class Attention:
     layout : Layout
     slope : float
         Of the leaky ReLU.
-    flags : ndarray of bool
-        Which weights are kept, by edge and head, and at least ``GROUP`` more; empty to keep all.
+    flags : ndarray of bool (edges + GROUP, heads)
+        Which weights are kept; without rows, all are. The last rows are not used, but read.
     scale : float
         The factor on weights that are kept.
     """
@@ -123,7 +123,7 @@ class Attention:
     ) -> None:
         self.starts, self.senders, self.rows, self.vectors = starts, senders, rows, vectors
         self.kernels = _kernels(layout.group, layout.lanes)
-        self.options = layout.heads, slope, flags, scale
+        self.options = slope, flags, scale
         self.padded_heads = layout.padded_heads
         self.sources = aligned(len(rows), self.padded_heads)
         # Of a receiver, side by side because they are read together, and for each group of heads:
@@ -215,7 +215,6 @@ def _attend(group: int, lanes: int) -> Callable[..., Any]:
         rows,
         sources,
         targets,
-        heads,
         slope,
         flags,
         scale,
@@ -245,7 +244,7 @@ def _attend(group: int, lanes: int) -> Callable[..., Any]:
                     weight = exponential(_leaky(score, score, slopes) - peak)
                     summed = summed + weight
                     if len(flags) > 0:
-                        weight = weight * load_flags(group, flags, edge * heads + head)
+                        weight = weight * load_flags(group, flags, edge, head)
                     factors = repeat(weight, lanes)
                     for column in range(first, first + span, wide):
                         message = factors * load(wide, rows, sender, column)
@@ -290,7 +289,6 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
         rows,
         sources,
         targets,
-        heads,
         slope,
         flags,
         scale,
@@ -317,6 +315,7 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
                         prefetch(wide, gradient, receivers[later], column)
                     prefetch(facts, targets, receivers[later], 4 * head)
                     prefetch(group, of_edges, places[later], head)
+                    prefetch(1, flags, places[later], head)
                     score = source + load(group, targets, receiver, 4 * head)
                     peak = load(group, targets, receiver, 4 * head + group)
                     share = load(group, targets, receiver, 4 * head + 2 * group)
@@ -324,7 +323,7 @@ def _send_back(group: int, lanes: int) -> Callable[..., Any]:
                     weight = exponential(_leaky(score, score, slopes) - peak) * share
                     factor = splat(group, np.float32(scale))
                     if len(flags) > 0:
-                        factor = factor * load_flags(group, flags, edge * heads + head)
+                        factor = factor * load_flags(group, flags, edge, head)
                     factors = repeat(weight * factor, lanes)
                     product = splat(group, np.float32(0))
                     for column in range(first, first + span, wide):

@@ -85,19 +85,18 @@ def stream(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def load_flags(typing: Any, lanes: Any, flags: Any, place: Any) -> Any:
-    """Return ``flags[place : place + lanes]`` of a vector of booleans, as zeros and ones."""
+def load_flags(typing: Any, lanes: Any, flags: Any, row: Any, column: Any) -> Any:
+    """Return ``flags[row, column : column + lanes]`` of a matrix of booleans, as zeros and ones."""
     vector = Vector(lanes.literal_value)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[1])(context, builder, arguments[1])
+        address = _address(context, builder, signature.args[1:], arguments[1:])
         octets = ir.VectorType(ir.IntType(8), vector.lanes)
-        address = builder.gep(array.data, [arguments[2]])
         value = builder.load(builder.bitcast(address, octets.as_pointer()))
         value.align = 1
         return builder.uitofp(value, _llvm(vector.lanes))
 
-    return vector(lanes, flags, types.intp), lower
+    return vector(lanes, flags, types.intp, types.intp), lower
 
 
 @intrinsic(prefer_literal=True)
