@@ -243,6 +243,77 @@ def batch_norm_backward(
     return weight * centred / deviation, (gradient * unit).sum(axis=0), gradient.sum(axis=0)
 
 
+@dataclass(frozen=True)
+class Attention:
+    """A layer of graph attention, with a matrix of weights a head.
+
+    Gradients come with their magnitude: that of the sums they are made of, all terms positive.
+    """
+
+    x: Array
+    """What nodes send (n, heads, width)."""
+    source: Array
+    """What gives the sender's part of a score (heads, width)."""
+    target: Array
+    """What gives the receiver's part."""
+    edges: np.ndarray
+    """[i, j] says whether i receives from j."""
+    factors: Array
+    """Of dropout, for i, j and a head (n, n, heads)."""
+    slope: float
+
+    @property
+    def operations(self) -> float:
+        """How often a result has been rounded on its way, in units of its magnitude.
+
+        An error of a score, which is a sum of 2 · width terms, is a relative error of its weight.
+        It counts twice, for the sum of the weights has it too; and it counts twice in gradients,
+        which have the weight and the result as factors.
+        """
+        nodes, heads, width = self.x.shape
+        size = np.abs(self.x)
+        parts = [np.einsum("nhc,hc->nh", size, np.abs(v)) for v in (self.source, self.target)]
+        largest = sum(part.max() for part in parts)
+        entries = max(self.edges.sum(axis=0).max(), self.edges.sum(axis=1).max())
+        of_weight = 2 * ((width + 4) * largest + 2) + entries + 5
+        return float(2 * of_weight + 2 * entries + width + nodes + heads + 16)
+
+    def received(self) -> tuple[Array, Array]:
+        """What every node receives (n, heads, width), and its magnitude."""
+        results = np.empty((2, *self.x.shape))
+        for head in range(self.x.shape[1]):
+            weights = self._weights(head)[0] * self.factors[:, :, head]
+            results[0, :, head] = weights @ self.x[:, head]
+            results[1, :, head] = weights @ np.abs(self.x[:, head])
+        return results[0], results[1]
+
+    def gradients(self, pull: Array) -> dict[str, tuple[Array, Array]]:
+        """The gradients of the sum of ``pull`` times the result, and their magnitudes."""
+        found = {name: np.zeros((2, *getattr(self, name).shape)) for name in _ATTENTION}
+        for head in range(self.x.shape[1]):
+            given = self.x[:, head], pull[:, head], self.source[head], self.target[head]
+            for k, (x, g, s, t) in enumerate([given, tuple(map(np.abs, given))]):
+                weights, slopes = self._weights(head)
+                dropped = weights * self.factors[:, :, head]
+                of_weights = self.factors[:, :, head] * (g @ x.T)
+                overlap = (weights * of_weights).sum(axis=1, keepdims=True)
+                of_scores = weights * slopes * (of_weights + (overlap if k else -overlap))
+                sent, heard = of_scores.sum(axis=0), of_scores.sum(axis=1)
+                found["x"][k, :, head] = dropped.T @ g + np.outer(sent, s) + np.outer(heard, t)
+                found["source"][k, head], found["target"][k, head] = sent @ x, heard @ x
+        return {name: (value, magnitude) for name, (value, magnitude) in found.items()}
+
+    def _weights(self, head: int) -> tuple[Array, Array]:
+        """Weights before dropout (n, n), and the slope of the leaky ReLU at every score."""
+        x = self.x[:, head]
+        sums = (x @ self.source[head])[None, :] + (x @ self.target[head])[:, None]
+        slopes = np.where(sums > 0, 1.0, self.slope)
+        return softmax(np.where(self.edges, slopes * sums, -np.inf)), slopes
+
+
+_ATTENTION = ("x", "source", "target")
+
+
 def finite_differences(step: Step, weights: Weights, target: Array | None) -> Weights:
     """The gradient by central differences; without a ``target`` the guess moves along."""
     result = {}

@@ -22,7 +22,7 @@ saving estimator experiments serve bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 
-METHODS = "tensors base grand plus baselines table listing".split()
+METHODS = "tensors base graph_attention grand plus baselines table listing".split()
 """The same inside ``methods``."""
 
 

@@ -13,11 +13,15 @@ from numba import njit
 from dropnode.ops.kernels.simd import (
     add_scaled,
     exponential,
+    group_totals,
     keep,
+    larger,
     largest,
     load,
+    load_flags,
     logarithm,
     prefetch,
+    repeat,
     splat,
     store,
     total,
@@ -150,6 +154,60 @@ def test_the_largest_lane(lanes: int) -> None:
         np.testing.assert_array_equal(out, x.max(axis=1))
 
 
+@pytest.mark.parametrize(("lanes", "size"), [(64, 8), (32, 4), (8, 8), (8, 1), (4, 2)])
+def test_lanes_are_repeated_and_added_up_in_groups(lanes: int, size: int) -> None:
+    groups = lanes // size
+
+    @njit
+    def run(short, long, repeated, summed):  # type: ignore[no-untyped-def]
+        for row in range(len(short)):
+            store(repeat(load(groups, short, row, 0), size), repeated, row, 0)
+            store(group_totals(load(lanes, long, row, 0), size), summed, row, 0)
+
+    short, long = random_numbers(11, 50, groups), random_numbers(12, 50, lanes)
+    repeated, summed = np.empty_like(long), np.empty_like(short)
+    run(short, long, repeated, summed)
+    np.testing.assert_array_equal(repeated, np.repeat(short, size, axis=1))
+    parts = long.astype(np.float64).reshape(50, groups, size)
+    # Neighbours are added to neighbours: as many roundings as there are halvings.
+    bound = np.log2(size) * UNIT * np.abs(parts).sum(axis=2)
+    assert np.all(np.abs(summed - parts.sum(axis=2)) <= bound * 1.01)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+def test_flags_are_zeros_and_ones_wherever_they_start(lanes: int) -> None:
+    @njit
+    def run(flags, out):  # type: ignore[no-untyped-def]
+        for row in range(len(flags)):
+            for column in range(5):
+                prefetch(1, flags, row, column)
+                store(load_flags(lanes, flags, row, column), out[row], column, 0)
+
+    flags = np.random.default_rng(13).random((20, 4 + lanes)) < 0.5
+    out = np.empty((20, 5, lanes), dtype=np.float32)
+    run(flags, out)
+    windows = np.lib.stride_tricks.sliding_window_view(flags, lanes, axis=1)
+    np.testing.assert_array_equal(out, windows)
+
+
+@every_width
+def test_the_larger_of_two_vectors_lane_by_lane(lanes: int) -> None:
+    @njit
+    def run(x, y, out):  # type: ignore[no-untyped-def]
+        for row in range(len(x)):
+            store(larger(load(lanes, x, row, 0), load(lanes, y, row, 0)), out, row, 0)
+
+    x, y = random_numbers(14, 100, lanes), random_numbers(15, 100, lanes)
+    y[0] = -np.inf
+    out = np.empty_like(x)
+    run(x, y, out)
+    np.testing.assert_array_equal(out, np.maximum(x, y))
+    # A comparison with NaN fails, and the second vector is taken.
+    x[1], y[2] = np.nan, np.nan
+    run(x, y, out)
+    np.testing.assert_array_equal(out[1:3], y[1:3])
+
+
 @every_width
 def test_a_set_bit_keeps_its_lane(lanes: int) -> None:
     @njit
@@ -213,11 +271,12 @@ def test_arithmetic_is_lane_by_lane(lanes: int) -> None:
         store(left * right, out, 2, 0)
         store(add_scaled(left, factor, right), out, 3, 0)
         store(splat(lanes, factor), out, 4, 0)
+        store(left / right, out, 5, 0)
 
     for seed in range(40):
         x, y = random_numbers(seed, 1, lanes), random_numbers(seed + 100, 1, lanes)
         factor = random_numbers(seed + 200, 1)[0]
-        out = np.empty((5, lanes), dtype=np.float32)
+        out = np.empty((6, lanes), dtype=np.float32)
         run(x, y, factor, out)
         for row, expected in enumerate((x + y, x - y, x * y)):
             np.testing.assert_array_equal(out[row], expected[0])
@@ -226,3 +285,4 @@ def test_arithmetic_is_lane_by_lane(lanes: int) -> None:
         bound = UNIT * (np.abs(product) + np.abs(x + product))
         assert np.all(np.abs(out[3] - (x + product)) <= bound * 1.01)
         np.testing.assert_array_equal(out[4], np.full(lanes, factor))
+        np.testing.assert_array_equal(out[5], (x / y)[0])

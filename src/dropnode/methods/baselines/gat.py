@@ -50,6 +50,8 @@ class GAT(Baseline):
     name = "gat"
     config_type = GATConfig
     config: GATConfig
+    # The first one summed messages in another order.
+    revision = 2
 
     @property
     def hops(self) -> int:
@@ -68,10 +70,10 @@ class GAT(Baseline):
 
     def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Attend, layer after layer; the layers drop attention themselves, in training."""
-        rate, edges = self.config.dropout, tensors.looped_edges
+        rate, operator = self.config.dropout, tensors.operator
         assert isinstance(self.network, nn.ModuleList)
         first, *others = self.network
-        x: torch.Tensor = first(drop_features(tensors.features, rate, stream), edges)
+        x: torch.Tensor = first(drop_features(tensors.features, rate, stream), operator)
         for number, layer in enumerate(others):
-            x = layer(drop(F.elu(x), rate, stream, f"hidden {number}"), edges)
+            x = layer(drop(F.elu(x), rate, stream, f"hidden {number}"), operator)
         return x

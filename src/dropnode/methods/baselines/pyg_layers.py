@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense import Linear as PygLinear
 
+from dropnode.methods.graph_attention import GraphAttention
 from dropnode.ops.propagation import Features, SparseMatrix
 
 
@@ -40,15 +41,15 @@ class Convolution(GCNConv):
         return operator @ (x @ self.lin.weight.T) + self.bias
 
 
-class Attention(GATConv):
-    """Graph attention over edges that hold every node's self-loop already."""
+class Attention(GraphAttention):
+    """Graph attention of dense or sparse features."""
 
     def __init__(self, num_inputs: int, num_outputs: int, heads: int, **options: Any) -> None:
-        super().__init__(num_inputs, num_outputs, heads, add_self_loops=False, **options)
+        super().__init__(num_inputs, num_outputs, heads, **options)
         # The library's own forward pass maps features as its first step, and takes dense ones only.
         self.linear: Any = self.lin
         self.lin: Any = nn.Identity()
 
-    def forward(self, x: Features, edges: torch.Tensor) -> torch.Tensor:
-        """Return what every node gathers."""
-        return super().forward(x @ self.linear.weight.T, edges)
+    def forward(self, x: Features, operator: SparseMatrix) -> torch.Tensor:
+        """Return what every node receives."""
+        return super().forward(x @ self.linear.weight.T, operator)

@@ -248,25 +248,23 @@ class AttentionHead(Head):
     ) -> torch.Tensor:
         """Turn S products of the first linear map (n, S, h) into logits (n, S, C)."""
         assert operator is not None
-        edges = operator.edge_index()
         logits = []
         for view, products in enumerate(hidden.unbind(dim=1)):
-            x = nn.functional.elu(self.conv1(products, edges))
+            x = nn.functional.elu(self.conv1(products, operator))
             if dropout is not None:
                 x = Dropout([dropout.streams[view]])(x, self.hidden_dropout, "hidden")
-            logits.append(self.conv2(x, edges))
+            logits.append(self.conv2(x, operator))
         return torch.stack(logits, dim=1)
 
     def _layers(self) -> tuple[nn.Module, nn.Module]:
         """Return both layers with initial weights; ``weight1`` becomes the first linear map."""
         # Imported here, because it takes half of the import time and only this head needs it.
-        from torch_geometric.nn import GATConv
+        from dropnode.methods.graph_attention import GraphAttention
 
         num_features, num_classes, hidden, heads = self.sizes
-        # The operator already has self-loops.
-        options = {"dropout": self.hidden_dropout, "add_self_loops": False}
-        conv1 = GATConv(num_features, hidden // heads, heads=heads, **options)
-        conv2 = GATConv(hidden, num_classes, heads=1, **options)
+        rate = self.hidden_dropout
+        conv1 = GraphAttention(num_features, hidden // heads, heads, dropout=rate)
+        conv2 = GraphAttention(hidden, num_classes, 1, dropout=rate)
         with torch.no_grad():
             self.weight1.copy_(conv1.lin.weight.T)
         # Outside the layer, the linear map can be exchanged with propagation.

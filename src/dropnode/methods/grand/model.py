@@ -62,6 +62,8 @@ class Grand(NodeClassifier):
         super().__init__(config, class_weights=class_weights, device=device)
         # Only the layers of the attention head use torch's generator; the rest uses streams.
         self.draws_from_torch = config.head == "gat"
+        # They once summed messages in another order.
+        self.revision = 2 if config.head == "gat" else 1
         self.perturbation = PERTURBATIONS[config.perturbation](
             config.drop_rate, config.mask_scaling
         )

@@ -13,7 +13,7 @@ lane by lane. Arrays are C-contiguous, two-dimensional and float32, and bounds a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -85,6 +85,21 @@ def stream(typing: Any, vector: Any, array: Any, row: Any, column: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
+def load_flags(typing: Any, lanes: Any, flags: Any, row: Any, column: Any) -> Any:
+    """Return ``flags[row, column : column + lanes]`` of a matrix of booleans, as zeros and ones."""
+    vector = Vector(lanes.literal_value)
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature.args[1:], arguments[1:])
+        octets = ir.VectorType(ir.IntType(8), vector.lanes)
+        value = builder.load(builder.bitcast(address, octets.as_pointer()))
+        value.align = 1
+        return builder.uitofp(value, _llvm(vector.lanes))
+
+    return vector(lanes, flags, types.intp, types.intp), lower
+
+
+@intrinsic(prefer_literal=True)
 def splat(typing: Any, lanes: Any, value: Any) -> Any:
     """Return a vector with ``value`` in every lane."""
     vector = Vector(lanes.literal_value)
@@ -133,6 +148,48 @@ def where_positive(typing: Any, condition: Any, vector: Any) -> Any:
         return builder.select(mask, arguments[1], zero)
 
     return vector(vector, vector), lower
+
+
+@intrinsic
+def larger(typing: Any, left: Any, right: Any) -> Any:
+    """Return the larger of both vectors in every lane; where one is NaN, that of ``right``."""
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        mask = builder.fcmp_ordered(">", *arguments)
+        return builder.select(mask, *arguments)
+
+    return left(left, right), lower
+
+
+@intrinsic(prefer_literal=True)
+def repeat(typing: Any, vector: Any, times: Any) -> Any:
+    """Return a vector with every lane repeated, one after the other."""
+    count = times.literal_value
+    longer = Vector(vector.lanes * count)
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        places = [lane // count for lane in range(longer.lanes)]
+        return _shuffle(builder, arguments[0], vector.lanes, places)
+
+    return longer(vector, times), lower
+
+
+@intrinsic(prefer_literal=True)
+def group_totals(typing: Any, vector: Any, size: Any) -> Any:
+    """Return the sums of neighbouring lanes, ``size`` at a time, which is a power of two."""
+    shorter = Vector(vector.lanes // size.literal_value)
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value, lanes = arguments[0], vector.lanes
+        while lanes > shorter.lanes:
+            even, odd = range(0, lanes, 2), range(1, lanes, 2)
+            value = builder.fadd(
+                _shuffle(builder, value, lanes, even), _shuffle(builder, value, lanes, odd)
+            )
+            lanes //= 2
+        return value
+
+    return shorter(vector, size), lower
 
 
 @intrinsic
@@ -272,6 +329,7 @@ for _symbol, _instruction in (
     (operator.add, "fadd"),
     (operator.sub, "fsub"),
     (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
 ):
     _arithmetic(_symbol, _instruction)
 
@@ -302,15 +360,18 @@ def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
 
 def _reduce(builder: Any, value: Any, lanes: int, combine: Callable[[Any, Any], Any]) -> Any:
     """Combine the upper half of the lanes with the lower half until one lane is left."""
-    whole = ir.IntType(32)
     while lanes > 1:
-        nothing = ir.Constant(_llvm(lanes), ir.Undefined)
-        lanes //= 2
-        kind = ir.VectorType(whole, lanes)
-        low = ir.Constant(kind, list(range(lanes)))
-        high = ir.Constant(kind, list(range(lanes, 2 * lanes)))
+        half = lanes // 2
         value = combine(
-            builder.shuffle_vector(value, nothing, low),
-            builder.shuffle_vector(value, nothing, high),
+            _shuffle(builder, value, lanes, range(half)),
+            _shuffle(builder, value, lanes, range(half, lanes)),
         )
-    return builder.extract_element(value, ir.Constant(whole, 0))
+        lanes = half
+    return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+
+def _shuffle(builder: Any, value: Any, lanes: int, places: Sequence[int]) -> Any:
+    """Return the vector of the lanes at some places."""
+    nothing = ir.Constant(_llvm(lanes), ir.Undefined)
+    kind = ir.VectorType(ir.IntType(32), len(places))
+    return builder.shuffle_vector(value, nothing, ir.Constant(kind, list(places)))
