@@ -23,6 +23,7 @@ from dropnode.experiments.trials import Data, Trial
 RESULTS = Path(__file__).parents[2] / "results"
 
 FIXED = {
+    "generalization": (90, "931a9dadabcf2890"),
     "hyperparameters": (360, "e30ea44027e8c5b4"),
     "initialisation": (80, "0b15707149f6185e"),
     "presets": (446, "8d7f5c8082c72d38"),
