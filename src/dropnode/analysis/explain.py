@@ -56,6 +56,8 @@ class Explanation:
         The sum of all contributions and the bias.
     bias : float
         What the features do not change: biases, and shifts of norms.
+    logits : ndarray (classes,)
+        Of the node.
     nodes : ndarray of int (senders,)
         Positions of the nodes that reach this one, in order; it is one of them.
     contributions : csr_array (senders, columns)
@@ -67,6 +69,7 @@ class Explanation:
     against: int | None
     score: float
     bias: float
+    logits: np.ndarray
     nodes: np.ndarray
     contributions: sp.csr_array
 
@@ -155,6 +158,7 @@ def explain(
         against=against,
         score=float(direction @ logits),
         bias=bias,
+        logits=logits,
         nodes=view.nodes[kept],
         contributions=_contributions(view.features, reached, layers[0].weight)[kept],
     )
