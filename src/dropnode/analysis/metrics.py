@@ -1,4 +1,7 @@
-"""Measures of the quality of predictions: accuracy, confusion, reliability."""
+"""Measures of the quality of predictions: accuracy, F1, confusion, reliability.
+
+:mod:`dropnode.analysis.calibration` judges probabilities rather than predicted classes.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,41 @@ def accuracy(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     return float((probabilities.argmax(axis=1) == labels).mean())
 
 
+def balanced_accuracy(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Return the accuracy within each class that has nodes, averaged; None without nodes.
+
+    Examples
+    --------
+    >>> balanced_accuracy(np.array([0, 0, 0, 1]), np.tile([0.9, 0.1], (4, 1)))
+    0.5
+    """
+    if not len(labels):
+        return None
+    # Imported here, because training imports this module, and scikit-learn takes a second.
+    from sklearn.metrics import recall_score
+
+    # Not balanced_accuracy_score, which warns of predicted classes that have no nodes.
+    found = recall_score(
+        labels, probabilities.argmax(axis=1), labels=np.unique(labels), average="macro"
+    )
+    return float(found)
+
+
+def macro_f1(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Return the F1 score averaged over the classes that occur or are predicted; None without any.
+
+    Examples
+    --------
+    >>> round(macro_f1(np.array([0, 0, 1]), np.array([[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]])), 4)
+    0.6667
+    """
+    if not len(labels):
+        return None
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, probabilities.argmax(axis=1), average="macro"))
+
+
 def confusion(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Count nodes by true class (rows) and predicted class (columns)."""
     classes = probabilities.shape[1]
@@ -30,8 +68,10 @@ def confusion(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return counts.reshape(classes, classes)
 
 
-def reliability(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
+def reliability(labels: np.ndarray, probabilities: np.ndarray, bins: int = BINS) -> dict[str, Any]:
     """Count predictions, and how many are correct, in bins of equal confidence width.
+
+    :func:`dropnode.analysis.calibration.binned_error` makes one number of them.
 
     Returns
     -------
@@ -41,9 +81,14 @@ def reliability(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]
     """
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     confidence = confidence.astype(np.float64)
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    places = bins_of(confidence, bins)
     return {
-        "count": np.bincount(bins, minlength=BINS).tolist(),
-        "confidence": np.bincount(bins, confidence, minlength=BINS).tolist(),
-        "correct": np.bincount(bins, predicted == labels, minlength=BINS).astype(int).tolist(),
+        "count": np.bincount(places, minlength=bins).tolist(),
+        "confidence": np.bincount(places, confidence, minlength=bins).tolist(),
+        "correct": np.bincount(places, predicted == labels, minlength=bins).astype(int).tolist(),
     }
+
+
+def bins_of(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
+    """Return the bin, of equal width from 0 to 1, of each confidence."""
+    return np.minimum((confidence * bins).astype(int), bins - 1)

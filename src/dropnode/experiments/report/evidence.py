@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dropnode.analysis.calibration import binned_error
 from dropnode.experiments import measures
 from dropnode.experiments.record import Record
 from dropnode.experiments.results import RowResult
@@ -61,7 +62,7 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """The expected calibration error: the mean gap between confidence and accuracy.
+        """The expected calibration error, see :mod:`dropnode.analysis.calibration`.
 
         Examples
         --------
@@ -69,7 +70,7 @@ class Reliability:
         >>> round(Reliability.of(counts).error, 3)
         0.15
         """
-        return float(np.abs(self.confidence - self.correct).sum() / max(self.count.sum(), 1))
+        return binned_error(self.count, self.confidence, self.correct)
 
 
 @dataclass
