@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from rounding import UNIT, Rounded, stored
+
 Array = NDArray[np.float64]
-Weights = dict[str, Array]
-
-
-UNIT = 2.0**-24
-"""The relative error of one operation in float32."""
+Weights = dict[str, Any]
+"""Arrays by name; as :class:`Rounded`, results come with a bound on the error of float32."""
 
 
 def assert_rounded(
@@ -35,31 +36,35 @@ def assert_rounded(
     )
 
 
-def drift(*sums: float) -> float:
-    """Return the relative error of a chain of sums of so many terms each, one after the other.
-
-    Roundings go either way, so that n of them add up to √n rather than n (Higham and Mary 2019).
-    The chance of more than six times as much is 3e-8, whatever the data. It is for long chains,
-    where n roundings would hide any mistake.
-    """
-    return 6.0 * UNIT * float(np.sqrt(sum(sums)))
-
-
-def normalised(adjacency: np.ndarray) -> Array:
-    """Â = D̃^-½ (A + I) D̃^-½."""
-    looped = adjacency.astype(np.float64) + np.eye(len(adjacency))
+def normalised(adjacency: Any) -> Any:
+    """Â = D̃^-½ (A + I) D̃^-½; of a sparse matrix, a sparse one."""
+    nodes = adjacency.shape[0]
+    if sp.issparse(adjacency):
+        looped = (adjacency.astype(np.float64) + sp.eye_array(nodes)).tocoo()
+        degrees = np.bincount(looped.row, looped.data, nodes)
+        looped.data = looped.data / np.sqrt(degrees[looped.row] * degrees[looped.col])
+        return looped.tocsr()
+    looped = adjacency.astype(np.float64) + np.eye(nodes)
     degrees = looped.sum(axis=1)
-    result = np.empty_like(looped)
-    for i in range(len(looped)):
-        for j in range(len(looped)):
-            result[i, j] = looped[i, j] / np.sqrt(degrees[i] * degrees[j])
-    return result
+    return looped / np.sqrt(degrees[:, None] * degrees[None, :])
 
 
-def mixed(operator: Array, order: int) -> Array:
+def mixed(operator: Any, order: int) -> Any:
     """Ā = 1/(K+1) Σ_k Âᵏ, as a matrix."""
-    powers = [np.linalg.matrix_power(operator, k) for k in range(order + 1)]
-    return np.sum(powers, axis=0) / (order + 1)
+    return propagated(operator, order, np.eye(operator.shape[0]))
+
+
+def propagated(operator: Any, order: int, x: Any) -> Any:
+    """Āx = 1/(K+1) Σ_k Âᵏx, power by power."""
+    power = total = x
+    for _ in range(order):
+        power = operator @ power
+        total = total + power
+    result = total / (order + 1)
+    if isinstance(x, Rounded):
+        # The same may be computed as one sum over all nodes, with the matrix Ā.
+        result.steps += np.count_nonzero(x.size, axis=0).max()
+    return result
 
 
 def row_normalised(features: Array) -> Array:
@@ -79,52 +84,50 @@ def drop_nodes(features: Array, kept: np.ndarray) -> Array:
 def drop_stored(matrix: Array, kept: np.ndarray) -> Array:
     """Dropout or DropEdge, unscaled: one decision a non-zero entry, row by row."""
     result = np.zeros_like(matrix)
-    for number, (i, j) in enumerate(zip(*np.nonzero(matrix), strict=True)):
-        result[i, j] = matrix[i, j] if kept[number] else 0.0
+    stored = np.nonzero(matrix)
+    result[stored] = np.where(kept, matrix[stored], 0.0)
     return result
 
 
-def softmax(logits: Array) -> Array:
+def softmax(logits: Any) -> Any:
     """Probabilities over the last axis."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-def sharpened(probabilities: Array, temperature: float) -> Array:
+def sharpened(probabilities: Any, temperature: float) -> Any:
     """Eq. 2."""
     powered = probabilities ** (1.0 / temperature)
     return powered / powered.sum(axis=-1, keepdims=True)
 
 
 def supervised(
-    views: Sequence[Array],
+    views: Sequence[Any],
     rows: np.ndarray,
     labels: np.ndarray,
     reduction: str,
     class_weights: Array | None = None,
-) -> float:
+) -> Any:
     """Eq. 1; ``views`` holds one matrix of probabilities Z̃ an augmentation."""
     weights = np.ones(len(rows)) if class_weights is None else class_weights[labels]
-    total = 0.0
+    total: Any = 0.0
     for view in views:
-        for row, label, weight in zip(rows, labels, weights, strict=True):
-            total -= weight * np.log(view[row, label])
-    total /= len(views)
+        total = total - (weights * np.log(view[rows, labels])).sum()
+    total = total / len(views)
     return total / weights.sum() if reduction == "mean" else total
 
 
-def guessed(views: Sequence[Array], temperature: float) -> Array:
+def guessed(views: Sequence[Any], temperature: float) -> Any:
     """The sharpened average of the views."""
-    return sharpened(np.mean(views, axis=0), temperature)
+    return sharpened(sum(views[1:], start=views[0]) / len(views), temperature)
 
 
-def consistency(views: Sequence[Array], target: Array, reduction: str) -> float:
+def consistency(views: Sequence[Any], target: Any, reduction: str) -> Any:
     """Eq. 3."""
-    total = 0.0
+    total: Any = 0.0
     for view in views:
-        for i in range(len(target)):
-            total += np.sum((target[i] - view[i]) ** 2)
-    total /= len(views)
+        total = total + np.square(target - view).sum()
+    total = total / len(views)
     return total / len(target) if reduction == "mean" else total
 
 
@@ -132,15 +135,19 @@ def consistency(views: Sequence[Array], target: Array, reduction: str) -> float:
 class View:
     """One augmentation with everything random already drawn, scales included."""
 
-    features: Array
-    operator: Array
+    features: Any
+    operator: Any
     input_mask: Array | float = 1.0
     hidden_mask: Array | float = 1.0
 
 
 @dataclass(frozen=True)
 class Step:
-    """One training step of GRAND with a two-layer head."""
+    """One training step of GRAND with a two-layer head.
+
+    With ``fixed``, the first norm standardises by this mean and this deviation instead of those of
+    the batch. With ``convolution``, which is Â, the head is a GCN.
+    """
 
     views: Sequence[View]
     order: int
@@ -149,40 +156,51 @@ class Step:
     consistency_weight: float
     temperature: float
     reduction: str
-    convolution: Array | None = None
-    """Â where the head is a GCN."""
+    convolution: Any = None
     class_weights: Array | None = None
+    fixed: tuple[Any, Any] | None = None
 
-    def probabilities(self, weights: Weights) -> list[Array]:
+    def probabilities(self, weights: Weights) -> list[Any]:
         """Z̃ of every view."""
-        return [softmax(self._forward(view, weights)["logits"]) for view in self.views]
+        return [softmax(self.forward(view, weights)["logits"]) for view in self.views]
 
-    def losses(self, weights: Weights, target: Array | None = None) -> tuple[float, float, float]:
+    def losses(self, weights: Weights, target: Any = None) -> tuple[Any, Any, Any]:
         """Total, supervised and consistency loss; ``target`` replaces the guess."""
-        views = self.probabilities(weights)
+        return self._losses(self.probabilities(weights), target)
+
+    def gradient(self, weights: Weights) -> Weights:
+        """The gradient of the total, the guess being a constant."""
+        return self.learn(weights)[1]
+
+    def learn(self, weights: Weights) -> tuple[tuple[Any, Any, Any], Weights, list[Weights]]:
+        """Losses and gradient, and all values on the way to the logits of every view."""
+        values = [self.forward(view, weights) for view in self.views]
+        views = [softmax(each["logits"]) for each in values]
+        target = guessed(views, self.temperature)
+        total: Weights = {}
+        for view, each, z in zip(self.views, values, views, strict=True):
+            for name, part in self._backward(view, weights, each, z, target).items():
+                total[name] = total.get(name, 0.0) + part / len(self.views)
+        return self._losses(views, target), total, values
+
+    def _losses(self, views: list[Any], target: Any) -> tuple[Any, Any, Any]:
         if target is None:
             target = guessed(views, self.temperature)
         first = supervised(views, self.rows, self.labels, self.reduction, self.class_weights)
         second = consistency(views, target, self.reduction)
         return first + self.consistency_weight * second, first, second
 
-    def gradient(self, weights: Weights) -> Weights:
-        """The gradient of the total, the guess being a constant."""
-        target = guessed(self.probabilities(weights), self.temperature)
-        total = {name: np.zeros_like(value) for name, value in weights.items()}
-        for view in self.views:
-            for name, part in self._backward(view, weights, target).items():
-                total[name] += part / len(self.views)
-        return total
-
-    def _graph(self, x: Array) -> Array:
+    def _graph(self, x: Any) -> Any:
         return x if self.convolution is None else self.convolution @ x
 
-    def _forward(self, view: View, weights: Weights) -> dict[str, Array]:
-        values = {"propagated": mixed(view.operator, self.order) @ view.features}
+    def forward(self, view: View, weights: Weights) -> Weights:
+        """Everything on the way to the logits of a view."""
+        values = {"propagated": propagated(view.operator, self.order, view.features)}
         x = values["propagated"]
         if "norm1.weight" in weights:
-            x = batch_norm(x, weights["norm1.weight"], weights["norm1.bias"])
+            gain, shift = weights["norm1.weight"], weights["norm1.bias"]
+            mean, deviation = self.fixed or _statistics(x)
+            x = gain * (x - mean) / deviation + shift
         values["input"] = x * view.input_mask
         values["linear"] = self._graph(values["input"] @ weights["weight1"]) + weights["bias1"]
         values["relu"] = np.maximum(values["linear"], 0.0)
@@ -193,9 +211,9 @@ class Step:
         values["logits"] = self._graph(values["hidden"] @ weights["weight2"]) + weights["bias2"]
         return values
 
-    def _backward(self, view: View, weights: Weights, target: Array) -> Weights:
-        values = self._forward(view, weights)
-        z = softmax(values["logits"])
+    def _backward(
+        self, view: View, weights: Weights, values: Weights, z: Any, target: Any
+    ) -> Weights:
         nodes = len(z) if self.reduction == "mean" else 1.0
         wrong = self.consistency_weight * 2.0 * (z - target) / nodes
         logits = z * (wrong - (wrong * z).sum(axis=1, keepdims=True))
@@ -204,9 +222,12 @@ class Step:
             if self.class_weights is None
             else self.class_weights[self.labels]
         )
-        share = importance / importance.sum() if self.reduction == "mean" else importance
-        for row, label, part in zip(self.rows, self.labels, share, strict=True):
-            logits[row] += part * (z[row] - np.eye(z.shape[1])[label])
+        share, right = np.zeros((len(z), 1)), np.zeros(z.shape)
+        share[self.rows, 0] = importance
+        if self.reduction == "mean":
+            share /= importance.sum()
+        right[self.rows, self.labels] = 1.0
+        logits = logits + share * (z - right)
 
         result = {"bias2": logits.sum(axis=0)}
         product = self._graph(logits)  # Â is symmetric.
@@ -216,29 +237,34 @@ class Step:
             x, result["norm2.weight"], result["norm2.bias"] = batch_norm_backward(
                 values["relu"], weights["norm2.weight"], x
             )
-        x = x * (values["linear"] > 0)
+        x = x * np.greater(values["linear"], 0)
         result["bias1"] = x.sum(axis=0)
         x = self._graph(x)
         result["weight1"] = values["input"].T @ x
         if "norm1.weight" in weights:
             x = x @ weights["weight1"].T * view.input_mask
-            _, result["norm1.weight"], result["norm1.bias"] = batch_norm_backward(
-                values["propagated"], weights["norm1.weight"], x
-            )
+            mean, deviation = self.fixed or _statistics(values["propagated"])
+            unit = (values["propagated"] - mean) / deviation
+            result["norm1.weight"] = (x * unit).sum(axis=0)
+            result["norm1.bias"] = x.sum(axis=0)
         return result
 
 
-def batch_norm(x: Array, weight: Array, bias: Array, epsilon: float = 1e-5) -> Array:
+def _statistics(x: Any, epsilon: float = 1e-5) -> tuple[Any, Any]:
+    """Mean and deviation of each column, as batch norm defines them."""
+    return x.mean(axis=0), np.sqrt(x.var(axis=0) + epsilon)
+
+
+def batch_norm(x: Any, weight: Any, bias: Any) -> Any:
     """Normalise each column over all nodes."""
-    return weight * (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + epsilon) + bias
+    mean, deviation = _statistics(x)
+    return weight * (x - mean) / deviation + bias
 
 
-def batch_norm_backward(
-    x: Array, weight: Array, gradient: Array, epsilon: float = 1e-5
-) -> tuple[Array, Array, Array]:
+def batch_norm_backward(x: Any, weight: Any, gradient: Any) -> tuple[Any, Any, Any]:
     """Gradients of the input, the weight and the bias."""
-    deviation = np.sqrt(x.var(axis=0) + epsilon)
-    unit = (x - x.mean(axis=0)) / deviation
+    mean, deviation = _statistics(x)
+    unit = (x - mean) / deviation
     centred = gradient - gradient.mean(axis=0) - unit * (gradient * unit).mean(axis=0)
     return weight * centred / deviation, (gradient * unit).sum(axis=0), gradient.sum(axis=0)
 
@@ -314,19 +340,31 @@ class Attention:
 _ATTENTION = ("x", "source", "target")
 
 
-def finite_differences(step: Step, weights: Weights, target: Array | None) -> Weights:
-    """The gradient by central differences; without a ``target`` the guess moves along."""
+def finite_differences(
+    step: Step, weights: Weights, target: Array | None
+) -> dict[str, tuple[Array, Array]]:
+    """The gradient by central differences, and how far it may be off.
+
+    Without a ``target`` the guess moves along. A difference over twice the distance has four times
+    the error of the first, so that both differ by more than that. Besides, losses are rounded.
+    """
+    near = 1e-6
     result = {}
     for name, value in weights.items():
-        slope = np.zeros_like(value)
+        slope, bound = np.zeros_like(value), np.zeros_like(value)
         for at in np.ndindex(value.shape):
-            nudged = []
-            for sign in (1e-6, -1e-6):
+            losses = {}
+            for distance in (near, -near, 2 * near, -2 * near):
                 moved = value.copy()
-                moved[at] += sign
-                nudged.append(step.losses(weights | {name: moved}, target)[0])
-            slope[at] = (nudged[0] - nudged[1]) / 2e-6
-        result[name] = slope
+                moved[at] += distance
+                losses[distance] = step.losses(weights | {name: moved}, target)[0]
+            slope[at], wider = (
+                (losses[distance] - losses[-distance]) / (2 * distance)
+                for distance in (near, 2 * near)
+            )
+            rounding = 100 * 2.0**-53 * losses[near] / near
+            bound[at] = abs(wider - slope[at]) + rounding
+        result[name] = slope, bound
     return result
 
 
@@ -344,9 +382,9 @@ class Adam:
         self.steps += 1
         result = {}
         for name, value in weights.items():
-            slope = gradient[name] + self.decay * value
+            slope = stored(gradient[name] + self.decay * value)
             self.mean[name] = 0.9 * self.mean.get(name, 0.0) + 0.1 * slope
-            self.square[name] = 0.999 * self.square.get(name, 0.0) + 0.001 * slope**2
+            self.square[name] = 0.999 * self.square.get(name, 0.0) + 0.001 * np.square(slope)
             mean = self.mean[name] / (1 - 0.9**self.steps)
             square = self.square[name] / (1 - 0.999**self.steps)
             result[name] = value - self.rate * mean / (np.sqrt(square) + 1e-8)

@@ -16,12 +16,12 @@ from dropnode.graph import Graph
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.selection import feature_rows, select_columns
-from oracles import RandomGraph, random_graphs
+from oracles import RandomGraph, assert_rounded, random_graphs
 
 
-def assert_close(actual: Any, expected: Any) -> None:
-    """Equal up to the rounding of float32."""
-    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+def assert_normalised(actual: torch.Tensor, expected: np.ndarray, terms: int) -> None:
+    """Entries of Â: each has the root of two degrees, which are sums of so many terms."""
+    assert_rounded(actual.numpy(), expected, np.abs(expected), terms + 4)
 
 
 def tensors_of(drawn: RandomGraph, sparse: bool = False) -> GraphTensors:
@@ -52,7 +52,8 @@ def within(adjacency: np.ndarray, rows: np.ndarray, hops: int) -> np.ndarray:
 @given(random_graphs())
 def test_the_operator_and_the_edges_are_those_of_the_graph(drawn: RandomGraph) -> None:
     tensors = tensors_of(drawn)
-    assert_close(tensors.operator.to_dense(), oracles.normalised(drawn.adjacency))
+    expected = oracles.normalised(drawn.adjacency)
+    assert_normalised(tensors.operator.to_dense(), expected, len(expected))
     (source, target), weights = tensors.edges
     found = np.zeros_like(drawn.adjacency)
     found[target, source] = weights
@@ -114,8 +115,8 @@ def test_new_nodes_receive_messages_and_send_none(
     degrees = drawn.adjacency.sum(axis=1) + 1.0
     for i, row in enumerate(links.astype(np.float64)):
         own = row.sum() + 1.0
-        assert_close(together[old + i, :old], row / np.sqrt(own * degrees))
-        assert_close(together[old + i, old:], np.eye(new)[i] / own)
+        assert_normalised(together[old + i, :old], row / np.sqrt(own * degrees), old)
+        assert_normalised(together[old + i, old:], np.eye(new)[i] / own, old)
     # The transpose, which carries gradients, is another matrix.
     assert torch.equal(joined.operator.backward.to_dense(), together.T)
 
