@@ -15,14 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
+from dropnode.errors import ConfigError
 from dropnode.graph.arrays import Matrix
-from dropnode.settings import count, positive
+from dropnode.settings import count
 from dropnode.tables.numbers import read_numbers
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Column, Table, is_list, is_scalar, is_text, positions, texts
 
 SEPARATOR = "|"
 """What separates the items of a list that is written as text."""
+
+
+BOOLEANS = ("false", "true")
+"""The categories of booleans."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +64,28 @@ class Numbers(Encoder):
     """
 
     mean: float
-    deviation: float = positive()
+    deviation: float
     indicator: bool = False
     kind = "numbers"
 
+    def __post_init__(self) -> None:
+        if not self.deviation > 0:
+            raise ConfigError(f"the deviation of column {self.column} is {self.deviation}")
+
     @classmethod
     def fit(cls, column: str, values: np.ndarray) -> Self:
-        """Fit to values that are NaN where they are missing."""
+        """Fit to values that are NaN where they are missing.
+
+        Where all values are equal, their deviation is taken for 1.
+        """
         present = values[~np.isnan(values)]
         indicator = len(present) < len(values)
         if np.isin(present, (0.0, 1.0)).all():
             return cls(column, 0.0, 1.0, indicator)
         # Squares of large numbers would overflow.
         scale = float(np.abs(present).max())
-        deviation = float((present / scale).std()) * scale
-        return cls(column, float((present / scale).mean()) * scale, deviation, indicator)
+        mean, deviation = float((present / scale).mean()), float((present / scale).std())
+        return cls(column, mean * scale, deviation * scale or 1.0, indicator)
 
     @property
     def is_flag(self) -> bool:
@@ -94,8 +106,14 @@ class Numbers(Encoder):
         """Return the numbers, and where they were missing."""
         values = read_numbers(table, self.column, problems)
         absent = np.isnan(values)
-        scaled = np.where(absent, 0.0, (values - self.mean) / self.deviation)
-        return np.stack([scaled, absent], axis=1)[:, : self.width].astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Not the difference first, which could overflow.
+            scaled = values / self.deviation - self.mean / self.deviation
+            scaled = np.where(absent, 0.0, scaled).astype(np.float32)
+        beyond = np.flatnonzero(~np.isfinite(scaled) & np.isfinite(np.where(absent, 0.0, values)))
+        told = "{} is too far from the other numbers to encode; correct it or rescale the column"
+        table.report(problems, self.column, beyond, told)
+        return np.stack([scaled, absent], axis=1, dtype=np.float32)[:, : self.width]
 
     def told(self) -> str:
         """Return what the column became, in a few words."""
@@ -113,7 +131,9 @@ class Categories(Encoder):
     @classmethod
     def fit(cls, column: str, values: Column) -> Self:
         """Fit to a column of text."""
-        return cls(column, tuple(sorted(pc.unique(values.drop_null()).to_pylist())))
+        found = set(pc.unique(values.drop_null()).to_pylist())
+        # Files spell booleans as true, True and TRUE.
+        return cls(column, BOOLEANS if is_boolean(values) else tuple(sorted(found)))
 
     @property
     def width(self) -> int:
@@ -126,7 +146,10 @@ class Categories(Encoder):
         if not is_scalar(column):
             problems.add(table.name, f"{column.type} where text is expected", column=self.column)
             return sp.csr_array((len(column), self.width), dtype=np.float32)
-        return _ones(np.arange(len(column)), texts(column), self.values, len(column))
+        present = texts(column)
+        if self.values == BOOLEANS:
+            present = pc.utf8_lower(present)
+        return _ones(np.arange(len(column)), present, self.values, len(column))
 
     def told(self) -> str:
         """Return what the column became, in a few words."""
@@ -199,6 +222,11 @@ class Vectors(Encoder):
     def told(self) -> str:
         """Return what the column became, in a few words."""
         return f"vectors of {self.size:,} numbers, as they are"
+
+
+def is_boolean(values: Column) -> bool:
+    """Return whether every text that is present is true or false."""
+    return {each.lower() for each in pc.unique(values.drop_null()).to_pylist()} <= {*BOOLEANS}
 
 
 def as_lists(table: Table, name: str, problems: Problems) -> Column:

@@ -16,7 +16,15 @@ import pyarrow.compute as pc
 
 from dropnode.errors import ConfigError
 from dropnode.settings import shown
-from dropnode.tables.column_encoders import Categories, Encoder, Items, Numbers, Vectors, as_lists
+from dropnode.tables.column_encoders import (
+    Categories,
+    Encoder,
+    Items,
+    Numbers,
+    Vectors,
+    as_lists,
+    is_boolean,
+)
 from dropnode.tables.numbers import COMMA, NUMBER, numeric_share, read_numbers
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import (
@@ -144,15 +152,7 @@ def _fit_numbers(table: Table, name: str, problems: Problems) -> tuple[Encoder |
         return None, "it is empty"
     if len(present) == len(values) and present.min() == present.max():
         return None, "all rows are equal"
-    encoder = Numbers.fit(name, np.where(np.isinf(values), np.nan, values))
-    if present.min() == present.max() and not encoder.is_flag:
-        # Only whether there is a number tells anything.
-        encoder = Numbers(name, encoder.mean, 1.0, True)
-    if not np.isfinite([encoder.mean, encoder.deviation]).all() or encoder.deviation < 1e-12:
-        problems.add(table.name, "numbers are too large or too near to encode; rescale them",
-                     column=name)  # fmt: skip
-        return None, "its numbers cannot be scaled"
-    return encoder, ""
+    return Numbers.fit(name, np.where(np.isinf(values), np.nan, values)), ""
 
 
 def _fit_texts(name: str, present: Column) -> tuple[Encoder | None, str]:
@@ -163,7 +163,8 @@ def _fit_texts(name: str, present: Column) -> tuple[Encoder | None, str]:
     distinct = pc.count_distinct(present).as_py()
     if distinct == 1 and filled == len(present):
         return None, "all rows are equal"
-    if distinct <= MOST_CATEGORIES and 2 * distinct <= filled:
+    recurring = distinct <= MOST_CATEGORIES and 2 * distinct <= filled
+    if recurring or (distinct <= 6 and is_boolean(present)):
         return Categories.fit(name, present), ""
     told = f"{distinct:,} different texts in {filled:,} rows; name it as text or as categories"
     return None, f"{told} to use it"
@@ -214,7 +215,7 @@ def _fit_lists(
     if encoder.width > MOST_NAMED_CATEGORIES:
         told = f"{encoder.width:,} items; expected at most {MOST_NAMED_CATEGORIES:,}"
         problems.add(table.name, told, column=name)
-    return (encoder, "") if encoder.width else (None, "its lists are empty")
+    return (encoder, "") if encoder.width else (None, "it is empty")
 
 
 def _share(present: Column, pattern: str) -> float:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from dropnode.memory import check_memory
 from dropnode.settings import shown
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Column, Table, positions
@@ -37,13 +36,10 @@ MOST_COLUMNS = 100_000
 SAMPLE = 2**18
 """The bytes at the beginning of a file that tell what separates its columns."""
 
-Open = Callable[[], IO[bytes]]
-"""Opens a file anew, perhaps through a decompressor."""
-
 
 def read_csv(
     name: str,
-    open_file: Open,
+    data: bytes,
     usual: str,
     problems: Problems,
     is_data: Callable[[list[str]], bool] | None = None,
@@ -54,8 +50,9 @@ def read_csv(
     ----------
     name : str
         The name of the file in messages.
-    open_file : callable
-        Opens it.
+    data : bytes
+        The content of the file. Read before, because a reader of Arrow's runs in threads of its
+        own, which a Python file would have to stop when the program is interrupted.
     usual : str
         The delimiter that the ending of the file promises.
     problems : Problems
@@ -63,7 +60,7 @@ def read_csv(
     is_data : callable, optional
         Returns whether the cells of the first row are data: then the file has no header.
     """
-    head = _Head.read(name, open_file, usual, problems)
+    head = _Head.read(name, data, usual, problems)
     if head is None:
         return None
     names, headless = head.names, is_data is not None and is_data(head.names)
@@ -71,7 +68,7 @@ def read_csv(
         names = [f"column {at + 1}" for at in range(len(names))]
     elif not _check_names(name, names, problems):
         return None
-    content = _Content(name, open_file, head, headless, problems)
+    content = _Content(name, data, head, headless, problems)
     columns = dict(zip(names, content.columns, strict=True))
     notes = []
     if head.delimiter != usual:
@@ -80,7 +77,7 @@ def read_csv(
     if headless:
         notes.append(f"{name} has no header: its first row is data")
     table = Table(name, columns, True, 1 if headless else 2, content.rows, tuple(notes))
-    return _without_empty_rows(_decoded(table, content.has_nul, problems))
+    return _without_empty_rows(_decoded(table, b"\0" in data, problems))
 
 
 @dataclass(frozen=True)
@@ -97,11 +94,10 @@ class _Head:
         return [name or f"column {at + 1}" for at, name in enumerate(stripped)]
 
     @classmethod
-    def read(cls, name: str, open_file: Open, usual: str, problems: Problems) -> _Head | None:
-        with open_file() as file:
-            start = file.read(SAMPLE)
-            whole = len(start) < SAMPLE
-            line_ends = [at for end in b"\r\n" if (at := start.rfind(end)) >= 0]
+    def read(cls, name: str, data: bytes, usual: str, problems: Problems) -> _Head | None:
+        """Read the first row; None if there is none."""
+        start, whole = data[:SAMPLE], len(data) <= SAMPLE
+        line_ends = [at for end in b"\r\n" if (at := start.rfind(end)) >= 0]
         if not start.strip():
             problems.add(name, "is empty; expected a header and rows below it")
             return None
@@ -158,10 +154,9 @@ class _Content:
 
     columns: list[Column]
     rows: np.ndarray | None
-    has_nul: bool
 
     def __init__(
-        self, name: str, open_file: Open, head: _Head, headless: bool, problems: Problems
+        self, name: str, data: bytes, head: _Head, headless: bool, problems: Problems
     ) -> None:
         width = len(head.raw)
         ragged: list[tuple[int, int]] = []
@@ -172,43 +167,44 @@ class _Content:
 
         # Names of our own: those of the file may be anything.
         names = [f"c{at}" for at in range(width)]
-        options = {
-            "read_options": arrow_csv.ReadOptions(
-                use_threads=False,  # With threads, rows have no numbers.
-                block_size=BLOCK,
-                column_names=names,
-                skip_rows_after_names=0 if headless else 1,
-            ),
-            "parse_options": arrow_csv.ParseOptions(
-                delimiter=head.delimiter,
-                newlines_in_values=True,
-                ignore_empty_lines=False,  # They count, too.
-                invalid_row_handler=skip,
-            ),
-            "convert_options": arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.binary()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        }
-        schema = pa.schema([(each, pa.binary()) for each in names])
-        with open_file() as file:
-            watched = _Watched(file, name)
-            try:
-                batches = list(arrow_csv.open_csv(watched, **options))
-            except pa.ArrowInvalid as error:
-                batches = []
-                if not _header_only(error):
-                    row = _open_quote(open_file, head.delimiter)
-                    cause = "a quotation mark is not closed" if row else f"cannot be read ({error})"
-                    cure = "close it, or remove it" if row else f"a row has at most {BLOCK:,} bytes"
-                    problems.add(name, f"{cause}; {cure}", row=row or 1)
+        kinds = dict.fromkeys(names, pa.binary())
+        try:
+            content = arrow_csv.read_csv(
+                # Arrow cannot read a header alone without the end of its line.
+                pa.BufferReader(data if data[-1:] == b"\n" else data + b"\n"),
+                arrow_csv.ReadOptions(
+                    use_threads=False,  # With threads, rows have no numbers.
+                    block_size=BLOCK,
+                    column_names=names,
+                    skip_rows_after_names=0 if headless else 1,
+                ),
+                arrow_csv.ParseOptions(
+                    delimiter=head.delimiter,
+                    newlines_in_values=True,
+                    ignore_empty_lines=False,  # They count, too.
+                    invalid_row_handler=skip,
+                ),
+                arrow_csv.ConvertOptions(
+                    column_types=kinds,
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            content = pa.schema(kinds.items()).empty_table()
+            if "Empty CSV" not in str(error):
+                row = _open_quote(data, head.delimiter)
+                cause = "a quotation mark is not closed" if row else f"cannot be read ({error})"
+                cure = "close it, or remove it" if row else f"a row has at most {BLOCK:,} bytes"
+                problems.add(name, f"{cause}; {cure}", row=row or 1)
         # A quotation mark that is never closed takes the rest of the file for one cell.
-        if batches and watched.quotes % 2 and (row := _open_quote(open_file, head.delimiter)):
-            problems.add(name, "a quotation mark is not closed; close it, or remove it", row=row)
-        content = pa.Table.from_batches(batches, schema)
-        self.columns, self.rows, self.has_nul = content.columns, None, watched.has_nul
+        if content.num_rows and data.count(b'"') % 2:
+            row = _open_quote(data, head.delimiter)
+            if row is not None:
+                told = "a quotation mark is not closed; close it, or remove it"
+                problems.add(name, told, row=row)
+        self.columns, self.rows = content.columns, None
         if ragged:
             numbers, found = (np.array(values) for values in zip(*ragged, strict=True))
             problems.add_rows(
@@ -224,49 +220,19 @@ class _Content:
             self.rows = np.setdiff1d(everything, numbers)[: content.num_rows]
 
 
-def _header_only(error: pa.ArrowInvalid) -> bool:
-    """Return whether a file has no row below its header, which Arrow calls an error."""
-    return "Empty CSV" in str(error)
-
-
-def _open_quote(open_file: Open, delimiter: str) -> int | None:
+def _open_quote(data: bytes, delimiter: str) -> int | None:
     """Return the row in which a quotation mark opens that is never closed."""
     row = 0
-    with open_file() as file, io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
-        before = csv.field_size_limit(2**31 - 1)
-        try:
-            for _ in csv.reader(text, delimiter=delimiter, strict=True):
-                row += 1
-        except csv.Error as error:
-            return row + 1 if "unexpected end" in str(error) else None
-        finally:
-            csv.field_size_limit(before)
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        text = io.StringIO(data.decode("utf-8", "replace"), newline="")
+        for _ in csv.reader(text, delimiter=delimiter, strict=True):
+            row += 1
+    except csv.Error as error:
+        return row + 1 if "unexpected end" in str(error) else None
+    finally:
+        csv.field_size_limit(before)
     return None
-
-
-class _Watched(io.RawIOBase):
-    """A file that is being read: looks at its bytes and at memory, and ends its last line."""
-
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        super().__init__()
-        self.file, self.name, self.ended = file, name, False
-        self.quotes, self.has_nul = 0, False
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read some bytes."""
-        # A small file may expand to any size.
-        check_memory(8 * BLOCK, f"reading {self.name}", "use a larger machine or a smaller file")
-        if self.ended:
-            return b""
-        data = self.file.read(size)
-        self.ended = size < 0 or len(data) < size
-        self.quotes += data.count(b'"')
-        self.has_nul |= b"\0" in data
-        # Arrow cannot read a header alone without the end of its line.
-        return data + b"\n" if self.ended and data[-1:] != b"\n" else data
 
 
 def _decoded(table: Table, has_nul: bool, problems: Problems) -> Table:

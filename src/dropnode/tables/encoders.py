@@ -96,6 +96,7 @@ class Encoders:
         """Return the features of a table that has been read; None if it has problems."""
         if self.structure is not None:
             raise ConfigError("the features of this model come from edges, not from a table")
+        before = len(problems)
         for encoder in self.columns:
             if encoder.column not in table.columns:
                 told = f"is missing; the model was trained with it as {encoder.told()}"
@@ -105,7 +106,7 @@ class Encoders:
             problems.add(table.name, f"{told} features from one; give it as features")
         if features is not None and not self.vector_size:
             problems.add(table.name, "has vectors beside it, but the model was trained without")
-        if len(problems):
+        if len(problems) > before:
             return None
         blocks = [encoder.transform(table, problems) for encoder in self.columns]
         if features is not None:
@@ -114,7 +115,7 @@ class Encoders:
                 told = f"has vectors of {vectors.shape[1]:,} numbers; the model was trained with"
                 problems.add(str(features), f"{told} {self.vector_size:,}")
             blocks.append(vectors)
-        return None if len(problems) else joined(blocks, self.sparse)
+        return None if len(problems) > before else joined(blocks, self.sparse)
 
     def record(self) -> dict[str, Any]:
         """Return everything as JSON values, which :meth:`from_record` reads."""

@@ -6,6 +6,7 @@ takes bytes that are no text, and can be brought to crash by a line that is no o
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -15,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from dropnode.files import is_text
-from dropnode.memory import check_memory
 from dropnode.settings import shown
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Column, Table, common_type, is_list, is_scalar
@@ -26,13 +26,12 @@ CHUNK = 20_000
 _EXPECTED = 'expected a JSON object in every line, such as {"id": 7, "topic": "tea"}'
 
 
-def read_json_lines(name: str, file: IO[bytes], problems: Problems) -> Table | None:
+def read_json_lines(name: str, data: bytes, problems: Problems) -> Table | None:
     """Read a file of JSON lines; None if nothing in it can be used."""
     chunks: dict[str, list[Column]] = {}
     numbers: list[np.ndarray] = []
     count = 0
-    for first, lines in _chunks(file):
-        check_memory(CHUNK * 2000, f"reading {name}", "use a larger machine or a smaller file")
+    for first, lines in _chunks(io.BytesIO(data)):
         rows, places = _objects(name, first, lines, problems)
         numbers.append(places)
         for key in dict.fromkeys(key for row in rows for key in row):
@@ -121,13 +120,14 @@ def _column(
     """Return some values of a key as an array; what has no common type as their text."""
     try:
         return common_type(pa.chunked_array([pa.array(values)])).combine_chunks()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair, which JSON can spell.
-        wrong = [at for at, value in enumerate(values) if not is_text(_text(value) or "")]
-        problems.add_rows(name, key, places[wrong], lambda at: "not Unicode text; replace it")
-        return pa.nulls(len(values))
-    except (pa.ArrowException, OverflowError):
-        return pa.array(map(_text, values), pa.string())
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        written = [_text(value) for value in values]
+    # Half of a surrogate pair, which JSON can spell, is no text.
+    wrong = [at for at, text in enumerate(written) if text is not None and not is_text(text)]
+    problems.add_rows(name, key, places[wrong], lambda at: "not Unicode text; replace it")
+    for at in wrong:
+        written[at] = None
+    return pa.array(written, pa.string())
 
 
 def _text(value: Any) -> str | None:

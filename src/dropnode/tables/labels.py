@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dropnode.graph.checks import UNKNOWN
 from dropnode.settings import shown
-from dropnode.tables.numbers import NUMBER
+from dropnode.tables.numbers import CODE, NUMBER
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Table, is_list, is_scalar, positions, texts
 
@@ -93,7 +93,7 @@ def _name(text: str) -> str:
 
 
 def _is_quantity(text: str) -> bool:
-    return re.match(NUMBER, text) is not None
+    return re.match(NUMBER, text) is not None and re.match(CODE, text) is None
 
 
 def _key(name: str) -> tuple[int, int, str]:

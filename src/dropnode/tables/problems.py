@@ -52,7 +52,7 @@ class Problems:
 
     def add(self, file: str, text: str, *, row: int | None = None, column: str = "") -> None:
         """Add one problem, of a file, a row or a column."""
-        self._groups.append(_Group(1, (_line(file, row, column, text),)))
+        self._append(_Group(1, (_line(file, row, column, text),)))
 
     def add_rows(
         self,
@@ -69,7 +69,12 @@ class Problems:
         if len(rows):
             told = range(min(len(rows), MOST_TOLD))
             lines = tuple(_line(file, int(rows[at]), column, tell(at)) for at in told)
-            self._groups.append(_Group(len(rows), lines))
+            self._append(_Group(len(rows), lines))
+
+    def _append(self, group: _Group) -> None:
+        # A column that is read twice, to fit and to encode it, has the same problems twice.
+        if group not in self._groups:
+            self._groups.append(group)
 
     def check(self) -> None:
         """Raise :class:`~dropnode.errors.TableError` if there are any problems."""
