@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dropnode"
 
 ORDER = """
-errors files csv_text settings memory environment engines graph data ops training methods analysis
-saving estimator experiments serve bench cli
+errors files csv_text settings memory environment engines graph tables data ops training methods
+analysis saving estimator table_model experiments serve bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 

@@ -304,10 +304,10 @@ def test_a_damaged_description_is_named(saved: Path, text: str) -> None:
 
 
 def test_a_later_format_is_refused(saved: Path) -> None:
-    edit(saved, format=2)
+    edit(saved, format=3)
 
     with pytest.raises(
-        ModelError, match=r"model\.json has format 2, but dropnode .* reads format 1"
+        ModelError, match=r"model\.json has format 3, but dropnode .* reads formats 1 to 2"
     ):
         load_model(saved)
 

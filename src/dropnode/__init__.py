@@ -15,17 +15,30 @@ if TYPE_CHECKING:
     from dropnode.errors import GraphError
     from dropnode.estimator import GrandClassifier
     from dropnode.graph import Graph, Split
+    from dropnode.table_model import TableModel
+    from dropnode.tables import read_tables
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["GrandClassifier", "Graph", "GraphError", "Split", "load_dataset", "save_graph"]
+__all__ = [
+    "GrandClassifier",
+    "Graph",
+    "GraphError",
+    "Split",
+    "TableModel",
+    "load_dataset",
+    "read_tables",
+    "save_graph",
+]
 
 _HOMES = {
     "Graph": "dropnode.graph",
     "GraphError": "dropnode.errors",
     "GrandClassifier": "dropnode.estimator",
     "Split": "dropnode.graph",
+    "TableModel": "dropnode.table_model",
     "load_dataset": "dropnode.data",
+    "read_tables": "dropnode.tables",
     "save_graph": "dropnode.data",
 }
 

@@ -13,9 +13,18 @@ class DropnodeError(Exception):
     exit_code = 2
     """The exit code of the command line."""
 
+    several_lines = False
+    """Whether the message is a list, of which the command line keeps the lines."""
+
 
 class GraphError(DropnodeError, ValueError):
     """Input that cannot become a graph; the message names the cause and the remedy."""
+
+
+class TableError(GraphError):
+    """Files of nodes and edges with problems; the message lists them, a line each."""
+
+    several_lines = True
 
 
 class ConfigError(DropnodeError, ValueError):

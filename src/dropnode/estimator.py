@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,6 +35,9 @@ from dropnode.settings import Config, read_value, suggestion
 from dropnode.settings import seed as seed_field
 from dropnode.training import Outcome, train
 from dropnode.training.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from dropnode.tables import Encoders
 
 UNVALIDATED_EPOCHS = 200
 """How many epochs to train if nothing validates. Consistency of the views prevents overfitting in a
@@ -113,6 +116,9 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         Losses and accuracies of every epoch: of the training whose weights were kept, and of the
         training that was validated. The second is empty without validation, and the same as the
         first if there was only one training.
+    validation_ : dict
+        What the validation nodes measured in the epoch that they chose, and how many ``nodes``
+        they are; empty without validation.
     best_epoch_, n_iter_ : int
         The epoch whose weights were kept, and the number of epochs run.
 
@@ -189,6 +195,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         self.seed_, self.validated_ = int(seed), len(split.val) > 0
         method, outcome = self._trained(config, nodes, split, classes, int(seed))
         self.validation_history_ = outcome.measured if self.validated_ else []
+        self.validation_ = _validation(outcome, split)
         if nodes.split is None and self.validated_:
             split = every_label_split(nodes.labels)
             config = method.trained_as_long(outcome)
@@ -250,8 +257,11 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                 raise GraphError("no label in y is known; scoring needs at least one")
         return float(accuracy_score(actual[labels[rows]], predicted[rows]))
 
-    def save(self, folder: str | Path) -> None:
-        """Save the parameters, the trained model and its training graph to a folder."""
+    def save(self, folder: str | Path, *, encoders: Encoders | None = None) -> None:
+        """Save the parameters, the trained model and its training graph to a folder.
+
+        ``encoders`` are kept with it, see :class:`~dropnode.table_model.TableModel`.
+        """
         check_is_fitted(self, "method_")
         folder = to_path(folder)
         parameters = self.get_params()
@@ -270,7 +280,9 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                 "history": self.history_,
                 "validation_history": self.validation_history_,
                 "best_epoch": self.best_epoch_,
+                "validation": self.validation_,
             },
+            encoders=encoders,
         )
 
     @classmethod
@@ -288,6 +300,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         model.preset_, model.seed_ = (saved.provenance.get(key) for key in ("preset", "seed"))
         model.history_ = saved.extra.get("history", [])
         model.validation_history_ = saved.extra.get("validation_history", [])
+        model.validation_ = saved.extra.get("validation", {})
         model.validated_ = bool(model.validation_history_)
         model.n_iter_ = len(model.history_)
         model.best_epoch_ = saved.extra.get("best_epoch", 0)
@@ -465,6 +478,19 @@ def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
             "whole numbers, text or booleans"
         )
     return codes, classes
+
+
+def _validation(outcome: Outcome, split: Split) -> dict[str, float]:
+    """Return what validation nodes measured in the epoch that was kept."""
+    if not len(split.val):
+        return {}
+    kept = outcome.best
+    return {
+        "nodes": len(split.val),
+        "epoch": outcome.best_epoch,
+        "accuracy": kept["val_accuracy"],
+        "loss": kept["val_loss"],
+    }
 
 
 def _same_nodes(one: Graph, other: Graph) -> bool:

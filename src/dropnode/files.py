@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import sqlite3
 import struct
 import zipfile
@@ -141,16 +142,45 @@ def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
         raise
 
 
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """Make a folder whose files appear together, when the ``with`` block succeeds.
+
+    The block gets another folder beside it to write to. If the block raises, that is removed. The
+    folder may exist already if it is empty.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".dropnode-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        if path.is_dir():
+            # Leftovers of a writer that was killed; what else it holds would make this fail.
+            remove_leftovers(path)
+            path.rmdir()
+        os.rename(temporary, path)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno:
+            # Nobody knows the temporary folder.
+            named = os.fsdecode(error.filename or temporary).replace(str(temporary), str(path))
+            raise OSError(error.errno, error.strerror, named) from error
+        raise
+
+
 _TEMPORARY = re.compile(r"\.dropnode-\d+-[0-9a-f]{8}\.tmp")
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that a killed writer of ours left anywhere below ``folder``.
+    """Remove the temporary files and folders that killed writers of ours left below ``folder``.
 
     Call it only for a folder that is known to be ours.
     """
-    for path in folder.rglob(".dropnode-*.tmp"):
-        if _TEMPORARY.fullmatch(path.name):
+    for path in list(folder.rglob(".dropnode-*.tmp")):
+        if _TEMPORARY.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif _TEMPORARY.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,8 +37,15 @@ from dropnode.methods.table import method_type
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.settings import parse_json, read_record, suggestion
 
-FORMAT = 1
-"""Increased with every change of the layout that an older version could not read."""
+if TYPE_CHECKING:
+    from dropnode.tables import Encoders
+
+FORMAT = 2
+"""Increased with every change of the layout that an older version could not read.
+
+Since format 2, ids that are text or whole numbers are tensors, because a million of them would make
+a text of many megabytes.
+"""
 
 WEIGHTS, GRAPH, MODEL = "weights.safetensors", "graph.safetensors", "model.json"
 
@@ -79,6 +86,7 @@ def save_model(
     classes: np.ndarray | None = None,
     provenance: dict[str, Any] | None = None,
     extra: dict[str, Any] | None = None,
+    encoders: Encoders | None = None,
 ) -> None:
     """Save a trained method with its training graph, replacing an older model in the folder.
 
@@ -93,14 +101,14 @@ def save_model(
         The label of each class code; by default, the graph's class names.
     provenance, extra : dict of JSON values, optional
         Stored unchanged, and returned by :func:`load_model`.
+    encoders : Encoders, optional
+        What made features of tables, for :func:`load_encoders`.
     """
     folder = Path(folder)
     files = {
         WEIGHTS: safetensors.save(_contiguous(_weights(method))),
         GRAPH: safetensors.save(_contiguous(_arrays_to_save(graph))),
     }
-    positions = np.arange(graph.num_nodes)
-    numbered = graph.ids.dtype == positions.dtype and np.array_equal(graph.ids, positions)
     document: dict[str, Any] = {
         "format": FORMAT,
         "versions": versions(),
@@ -112,11 +120,12 @@ def save_model(
             "class_names": graph.class_names,
             "features": graph.features.shape,
             "split": None if graph.split is None else graph.split.name,
-            "ids": None if numbered else _described(graph.ids),
+            "ids": _described(graph.ids) if _id_arrays(graph.ids) is None else None,
         },
         "catalogue_name": graph.catalogue_name,
         "provenance": provenance or {},
         "extra": extra or {},
+        "encoders": None if encoders is None else encoders.record(),
         "sha256": {name: _sha256(data) for name, data in files.items()},
     }
     try:
@@ -178,6 +187,26 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     return SavedModel(method, graph, classes, document.provenance, document.extra)
 
 
+def load_encoders(folder: str | Path) -> Encoders:
+    """Load the encoders that were saved with a model.
+
+    Raises
+    ------
+    ModelError
+        If there are none, or ``model.json`` cannot be used.
+    """
+    from dropnode.tables import Encoders
+
+    path = Path(folder) / MODEL
+    record = _document(path).encoders
+    if record is None:
+        raise ModelError(
+            f"{path} has no encoders of tables; fit the model with dropnode fit, or give "
+            "features to GrandClassifier.predict"
+        )
+    return _read(path, lambda: Encoders.from_record(record))
+
+
 @dataclass(frozen=True)
 class _Document:
     """The keys of model.json."""
@@ -193,6 +222,7 @@ class _Document:
     catalogue_name: str | None = None
     # Models saved before there were other methods have no method name.
     method: str = "grand"
+    encoders: dict[str, Any] | None = None
 
 
 def _document(path: Path) -> _Document:
@@ -203,9 +233,9 @@ def _document(path: Path) -> _Document:
         raise _missing(path) from error
     values = _read(path, lambda: parse_json(content.decode()))
     found = values.get("format") if isinstance(values, dict) else None
-    if found != FORMAT:
+    if found not in range(1, FORMAT + 1):
         raise ModelError(
-            f"{path} has format {found!r}, but dropnode {dropnode.__version__} reads format "
+            f"{path} has format {found!r}, but dropnode {dropnode.__version__} reads formats 1 to "
             f"{FORMAT}; load it with the version that saved it, or train again"
         )
     document = _read(path, lambda: read_record(_Document, values, path.name))
@@ -291,6 +321,7 @@ def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
 
 def _arrays_to_save(graph: Graph) -> Arrays:
     arrays = _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
+    arrays |= _id_arrays(graph.ids) or {}
     if sp.issparse(graph.features):
         arrays |= _csr("features", graph.features)
     else:
@@ -310,17 +341,43 @@ def _graph(
 ) -> Graph:
     parts = {part: arrays[f"split/{part}"] for part in PARTS if split is not None}
     matrices = [f"{name}/{part}" for name in ("adjacency", "features") for part in _CSR]
-    _check_names(arrays, [*matrices, "features", "labels", *(f"split/{part}" for part in parts)])
+    known = ["features", "labels", *_IDS, *(f"split/{part}" for part in parts)]
+    _check_names(arrays, [*matrices, *known])
     # The builder checks everything, so that even a forged folder gives a sound graph.
     return Graph.from_scipy(
         _matrix("adjacency", arrays, [features[0], features[0]]),
         _matrix("features", arrays, features),
         arrays["labels"],
-        ids=None if ids is None else _array(**ids),
+        ids=_ids(arrays) if ids is None else _array(**ids),
         class_names=class_names,
         split=None if split is None else Split(**parts, name=split),
         name=name,
     )
+
+
+_IDS = ("ids/numbers", "ids/text", "ids/ends")
+
+
+def _id_arrays(ids: np.ndarray) -> Arrays | None:
+    """Return ids as arrays: none if they count up from 0; None for ids of mixed kinds."""
+    if ids.dtype == np.int64:
+        return {} if np.array_equal(ids, np.arange(len(ids))) else {"ids/numbers": ids}
+    if not all(type(each) is str for each in ids):
+        return None
+    # Half of a surrogate pair can be part of an id in Python.
+    texts = [each.encode("utf-8", "surrogatepass") for each in ids]
+    ends = np.cumsum([*map(len, texts)], dtype=np.int64)
+    return {"ids/text": np.frombuffer(b"".join(texts), dtype=np.uint8), "ids/ends": ends}
+
+
+def _ids(arrays: Arrays) -> Any:
+    if "ids/text" not in arrays:
+        return arrays.get("ids/numbers")
+    text, ends = arrays["ids/text"].tobytes(), arrays["ids/ends"].tolist()
+    return [
+        text[start:end].decode("utf-8", "surrogatepass")
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
 
 
 _CSR = ("data", "indices", "indptr")

@@ -23,9 +23,8 @@ from dropnode import memory
 from dropnode.data import draw_split, load_dataset, per_class_split, save_graph
 from dropnode.data.generators import sbm
 from dropnode.data.graph_file import has_split, is_path, read_graph
-from dropnode.data.readers import npz
 from dropnode.errors import ConfigError, DataError, DropnodeError, GraphError
-from dropnode.graph import Graph, Split
+from dropnode.graph import Graph, Split, archives
 
 IDS = st.one_of(
     st.integers(),
@@ -344,7 +343,7 @@ def test_an_archive_that_expands_beyond_measure_is_refused(
 ) -> None:
     path = tmp_path / "own.npz"
     np.savez_compressed(path, **arrays | {"attr_matrix": np.zeros((6, 10**6))})
-    monkeypatch.setattr(npz, "ALWAYS_READ", 10**6)
+    monkeypatch.setattr(archives, "ALWAYS_READ", 10**6)
     with pytest.raises(DataError, match=r"expands to 0\.0 GB; expected at most .*, 100 times"):
         load_dataset(path)
     monkeypatch.undo()
@@ -357,7 +356,7 @@ def test_a_large_file_that_is_really_large_is_read(
     arrays: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit grows with the file: what compresses as data do is never refused."""
-    monkeypatch.setattr(npz, "ALWAYS_READ", 0)
+    monkeypatch.setattr(archives, "ALWAYS_READ", 0)
     noise = np.random.default_rng(0).random((6, 10**4))
     np.savez_compressed(tmp_path / "own.npz", **arrays | {"attr_matrix": noise})
     with pytest.raises(GraphError, match="has no split"):

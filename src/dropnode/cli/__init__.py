@@ -1,8 +1,8 @@
 """The command line: it parses arguments, calls the package and prints results.
 
 Exit codes: 0 for success; 1 if the work failed or was interrupted; 2 if the call or the input was
-wrong. A failure prints one line on stderr that says what to do; a bug prints its traceback. With
-``--json``, stdout is exactly one JSON object.
+wrong. A failure prints one line on stderr that says what to do, or a list of all problems of files;
+a bug prints its traceback. With ``--json``, stdout is exactly one JSON object.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from dropnode.cli.attack import attack
 from dropnode.cli.bench import bench
 from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
 from dropnode.cli.datasets import datasets_app
+from dropnode.cli.fit import fit
 from dropnode.cli.graphnas import graphnas
 from dropnode.cli.lists import experiments, methods, presets
+from dropnode.cli.predict import predict
 from dropnode.cli.report import report
 from dropnode.cli.reproduce import reproduce
 from dropnode.cli.train import train
@@ -39,6 +41,8 @@ app = typer.Typer(
     epilog="Start with:  dropnode train    then:  dropnode datasets list",
 )
 app.command()(train)
+app.command()(fit)
+app.command()(predict)
 app.add_typer(datasets_app, name="datasets")
 app.command()(methods)
 app.command()(presets)
@@ -105,6 +109,8 @@ def _explain(error: BaseException) -> tuple[str, int] | None:
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         message, code = "interrupted; there is no result yet", WORK_ERROR
     elif isinstance(error, DropnodeError):
+        if error.several_lines:
+            return str(error), error.exit_code
         message, code = str(error), error.exit_code
     elif _out_of_memory(error):
         message, code = f"out of memory: {error}; use a smaller graph or fewer jobs", WORK_ERROR

@@ -180,11 +180,8 @@ def _format(path: Path) -> str:
 
 
 def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ConfigError(
-            'Parquet needs pyarrow: pip install "dropnode[parquet]", or use .csv or .json'
-        ) from error
+    # Imported here, because only Parquet files need it.
+    import pyarrow
+    import pyarrow.parquet
+
     return pyarrow, pyarrow.parquet

@@ -185,12 +185,15 @@ class NodeClassifier(Method):
             tensors, places = tensors.around(rows, self.hops)
         return self.infer(tensors)[torch.from_numpy(places.copy()).to(self.device)]
 
-    def new_logits(self, features: Matrix, links: Matrix) -> torch.Tensor:
+    def new_logits(
+        self, features: Matrix, links: Matrix, among: Matrix | None = None
+    ) -> torch.Tensor:
         """Return deterministic logits of new nodes that are linked to the training graph.
 
-        New nodes receive messages but send none, so nothing changes for the training graph, and
-        the logits of a new node do not depend on the others. They are bit-identical whatever the
-        others are, unless the method reads the whole graph.
+        New nodes receive messages but send none to the training graph, so nothing changes for it.
+        The logits of a new node depend on the new nodes that it is joined to, directly or through
+        others, and on no other new node. They are bit-identical whatever the others are, unless
+        the method reads the whole graph.
 
         Parameters
         ----------
@@ -198,21 +201,25 @@ class NodeClassifier(Method):
             Raw features.
         links : csr_array (new, nodes)
             Weights of the edges from nodes of the training graph to new ones.
+        among : csr_array (new, new), optional
+            Weights of the edges between new nodes, symmetric.
         """
         held, links = self.held(features), sp.csr_array(links)
         known = self.tensors
         if self.hops is None:
-            return self.infer(known.joined_by(held, links))[known.num_nodes :]
-        logits = [torch.empty(0, self.sizes.classes, device=self.device)]
-        for row in range(links.shape[0]):
+            return self.infer(known.joined_by(held, links, among))[known.num_nodes :]
+        logits = torch.empty(links.shape[0], self.sizes.classes, device=self.device)
+        for rows in _joined_rows(links.shape[0], among):
             # Each on its own: with others in the same matrices, a sum would round differently.
-            own = links[[row]]
+            own = links[rows]
             nodes = known.reached(own.indices, self.hops - 1) if self.hops else own.indices[:0]
             joined = known.part(nodes).joined_by(
-                feature_rows(held, np.array([row])), select_columns(own, nodes)
+                feature_rows(held, rows),
+                select_columns(own, nodes),
+                None if among is None or len(rows) == 1 else among[rows][:, rows],
             )
-            logits.append(self.infer(joined)[-1:])
-        return torch.cat(logits)
+            logits[torch.from_numpy(rows)] = self.infer(joined)[-len(rows) :]
+        return logits
 
     @torch.no_grad()
     def infer(self, tensors: GraphTensors) -> torch.Tensor:
@@ -238,6 +245,15 @@ class NodeClassifier(Method):
     def load_state(self, state: State) -> None:
         """Load the weights of the network."""
         self.network.load_state_dict(state)
+
+
+def _joined_rows(count: int, among: Matrix | None) -> list[np.ndarray]:
+    """Return new rows in groups that edges join, each group in order."""
+    if among is None:
+        return [np.array([row]) for row in range(count)]
+    _, group = sp.csgraph.connected_components(among, directed=False)
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if count else []
 
 
 def usable_device(name: str) -> torch.device:

@@ -31,7 +31,7 @@ class GraphTensors:
         The degree of every node, its self-loop included. By default that in ``adjacency``; a part
         of a graph keeps the degrees of the whole.
     receivers : int
-        How many nodes, the last ones, receive messages but send none.
+        How many nodes, the last ones, receive messages but send none to those before them.
     operator : SparseMatrix, optional
         Â, if it has been made already.
     """
@@ -113,8 +113,10 @@ class GraphTensors:
         adjacency = select_columns(self.adjacency[nodes], nodes)
         return GraphTensors(feature_rows(self.features, nodes), adjacency, self.degrees[nodes])
 
-    def joined_by(self, features: Features, links: Matrix) -> GraphTensors:
-        """Return the graph with new nodes behind its own, which receive messages but send none.
+    def joined_by(
+        self, features: Features, links: Matrix, among: Matrix | None = None
+    ) -> GraphTensors:
+        """Return the graph with new nodes behind its own, to which they send no messages.
 
         Parameters
         ----------
@@ -122,15 +124,18 @@ class GraphTensors:
             Scaled, and held as those of this graph are.
         links : csr_array (new, nodes)
             Weights of the edges from nodes of this graph to new ones.
+        among : csr_array (new, new), optional
+            Weights of the edges between new nodes, in both directions.
         """
         new = links.shape[0]
-        # The empty corner tells how many columns there are.
-        corner = sp.csr_array((new, new), dtype=np.float32)
+        # The corner, even an empty one, tells how many columns there are.
+        corner = sp.csr_array((new, new), dtype=np.float32) if among is None else among
         blocks = [[self.adjacency, None], [sp.csr_array(links), corner]]
+        received = links if among is None else sp.hstack([links, among], format="csr")
         return GraphTensors(
             _stacked(self.features, features),
             sp.block_array(blocks, format="csr"),
-            np.concatenate([self.degrees, weighted_degrees(links)]),
+            np.concatenate([self.degrees, weighted_degrees(received)]),
             receivers=self.receivers + new,
         )
 

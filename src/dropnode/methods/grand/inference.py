@@ -42,7 +42,7 @@ def watch_rows(
 
 
 class NewRows:
-    """The logits of new nodes that receive messages from a training graph and send none.
+    """The logits of new nodes that receive messages from a training graph and send it none.
 
     Propagation is computed by Horner's scheme, tₖ₊₁ = XW + Âtₖ. The tₖ of the training graph are
     kept as long as the weights stay the same; a new node adds a row to each.
@@ -65,14 +65,20 @@ class NewRows:
         self.hops: list[torch.Tensor] = []
 
     @torch.no_grad()
-    def __call__(self, features: Features, links: Matrix) -> torch.Tensor:
-        """Return the logits of new nodes, given their scaled features and links (new, nodes)."""
+    def __call__(
+        self, features: Features, links: Matrix, among: Matrix | None = None
+    ) -> torch.Tensor:
+        """Return the logits of new nodes.
+
+        They are given by their scaled features, the weights of their links (new, nodes) and, if
+        there are any, of the edges between them (new, new).
+        """
         head = self.head
         weight, offset = head.folded()
         self._keep_hops(weight)
         nodes = np.unique(links.indices)
         senders = torch.from_numpy(nodes).to(weight.device, torch.int64)
-        view = self.perturbation.inference(self._operator_rows(nodes, links))
+        view = self.perturbation.inference(self._operator_rows(nodes, links, among))
         start = total = view.mask_nodes(_product(features, weight))
         for hop in self.hops:
             total = start + view.operator @ torch.cat([hop[senders], total])
@@ -95,9 +101,13 @@ class NewRows:
         # A copy, because without a norm to fold in, the weights are the parameter itself.
         self.weight, self.hops = weight.clone(), hops
 
-    def _operator_rows(self, nodes: np.ndarray, links: sp.csr_array) -> SparseMatrix:
+    def _operator_rows(
+        self, nodes: np.ndarray, links: sp.csr_array, among: Matrix | None
+    ) -> SparseMatrix:
         """Return the new nodes' rows of Â, whose columns are ``nodes`` and the new nodes."""
         own = select_columns(links, nodes)
+        if among is not None:
+            own = sp.hstack([own, among], format="csr", dtype=np.float32)
         size = len(nodes) + own.shape[0]
         starts = np.concatenate([np.zeros(len(nodes), own.indptr.dtype), own.indptr])
         joined = sp.csr_array((own.data, own.indices, starts), shape=(size, size))

@@ -226,15 +226,17 @@ class Grand(NodeClassifier):
         view = self.perturbation.inference(self.tensors.operator)
         return watch_rows(self.head, view, self.tensors.features, rows, self.config.order)
 
-    def new_logits(self, features: Matrix, links: Matrix) -> torch.Tensor:
-        """Return logits of new nodes; with a perceptron, the cost depends only on their links."""
+    def new_logits(
+        self, features: Matrix, links: Matrix, among: Matrix | None = None
+    ) -> torch.Tensor:
+        """Return logits of new nodes; with a perceptron, the cost depends only on their edges."""
         if not isinstance(self.head, DenseHead) or self.head.graph_layers:
-            return super().new_logits(features, links)
+            return super().new_logits(features, links, among)
         held = self.held(features)
         if self._new_rows is None or self._new_rows.tensors is not self.tensors:
             self._new_rows = NewRows(self.head, self.perturbation, self.tensors, self.config.order)
         self.head.eval()
-        return self._new_rows(held, links)
+        return self._new_rows(held, links, among)
 
 
 def _multiply_first(

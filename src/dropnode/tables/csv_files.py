@@ -1,0 +1,283 @@
+"""CSV and TSV files as tables of text.
+
+Every cell stays text here: what a column means is decided once, for all formats, in
+:mod:`dropnode.tables.columns`. Guessing earlier would make numbers of ids, and round large ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+
+from dropnode.settings import shown
+from dropnode.tables.problems import Problems
+from dropnode.tables.table import Column, Table, positions
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+"""What may separate columns, and its name in messages."""
+
+BLOCK = 16 * 2**20
+"""The bytes that are parsed at a time, and the most that a row may have."""
+
+MOST_COLUMNS = 100_000
+"""The most columns of a file."""
+
+SAMPLE = 2**18
+"""The bytes at the beginning of a file that tell what separates its columns."""
+
+
+def read_csv(
+    name: str,
+    data: bytes,
+    usual: str,
+    problems: Problems,
+    is_data: Callable[[list[str]], bool] | None = None,
+) -> Table | None:
+    """Read a file of separated values; None if nothing in it can be used.
+
+    Parameters
+    ----------
+    name : str
+        The name of the file in messages.
+    data : bytes
+        The content of the file. Read before, because a reader of Arrow's runs in threads of its
+        own, which a Python file would have to stop when the program is interrupted.
+    usual : str
+        The delimiter that the ending of the file promises.
+    problems : Problems
+        Gets what is wrong with the file.
+    is_data : callable, optional
+        Returns whether the cells of the first row are data: then the file has no header.
+    """
+    head = _Head.read(name, data, usual, problems)
+    if head is None:
+        return None
+    names, headless = head.names, is_data is not None and is_data(head.names)
+    if headless:
+        names = [f"column {at + 1}" for at in range(len(names))]
+    elif not _check_names(name, names, problems):
+        return None
+    content = _Content(name, data, head, headless, problems)
+    columns = dict(zip(names, content.columns, strict=True))
+    notes = []
+    if head.delimiter != usual:
+        named = DELIMITERS[head.delimiter], DELIMITERS[usual]
+        notes.append(f"{name} has {named[0]} between its columns, not {named[1]}")
+    if headless:
+        notes.append(f"{name} has no header: its first row is data")
+    table = Table(name, columns, True, 1 if headless else 2, content.rows, tuple(notes))
+    return _without_empty_rows(_decoded(table, b"\0" in data, problems))
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The first row of a file."""
+
+    raw: list[str]
+    delimiter: str
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns; those without a name are numbered."""
+        stripped = [name.strip() for name in self.raw]
+        return [name or f"column {at + 1}" for at, name in enumerate(stripped)]
+
+    @classmethod
+    def read(cls, name: str, data: bytes, usual: str, problems: Problems) -> _Head | None:
+        """Read the first row; None if there is none."""
+        start, whole = data[:SAMPLE], len(data) <= SAMPLE
+        line_ends = [at for end in b"\r\n" if (at := start.rfind(end)) >= 0]
+        if not start.strip():
+            problems.add(name, "is empty; expected a header and rows below it")
+            return None
+        if b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            problems.add(name, "has NUL bytes, as UTF-16 and spreadsheets do; save it as UTF-8 CSV")
+            return None
+        if not whole and not line_ends:
+            problems.add(name, f"has no line end in its first {SAMPLE:,} bytes; is it a table?")
+            return None
+        # A character may be cut in two at the end of the sample, and so may a row.
+        text = start[: None if whole else max(line_ends)].decode("utf-8-sig", "replace")
+        delimiter = _delimiter(text, usual)
+        with suppress(StopIteration, csv.Error):
+            first = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+            if "\ufffd" in "".join(first):
+                problems.add(name, "is not in UTF-8; save it again in UTF-8", row=1)
+                return None
+            if len(first) <= MOST_COLUMNS:
+                return cls(first, delimiter)
+        problems.add(name, f"has no readable header of at most {MOST_COLUMNS:,} columns", row=1)
+        return None
+
+
+def _delimiter(text: str, usual: str) -> str:
+    """Return what separates the columns: what the ending promises, unless only another can be."""
+    widths = {mark: _widths(text, mark) for mark in DELIMITERS}
+
+    def even(mark: str) -> bool:
+        return len(set(widths[mark])) == 1 and widths[mark][0] > 1
+
+    if even(usual):
+        return usual
+    return max(filter(even, DELIMITERS), key=lambda mark: widths[mark][0], default=usual)
+
+
+def _widths(text: str, mark: str) -> list[int]:
+    """Return how many columns the first rows have."""
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+    widths: list[int] = []
+    with suppress(csv.Error):
+        widths += [len(row) for row in islice(rows, 50) if row]
+    return widths
+
+
+def _check_names(name: str, names: list[str], problems: Problems) -> bool:
+    twice = [each for each, count in Counter(names).items() if count > 1]
+    for each in twice:
+        problems.add(name, "stands twice in the header; rename one", row=1, column=shown(each))
+    return not twice
+
+
+class _Content:
+    """The cells below the header, as columns of bytes, and the numbers of their rows."""
+
+    columns: list[Column]
+    rows: np.ndarray | None
+
+    def __init__(
+        self, name: str, data: bytes, head: _Head, headless: bool, problems: Problems
+    ) -> None:
+        width = len(head.raw)
+        ragged: list[tuple[int, int]] = []
+
+        def skip(row: Any) -> str:
+            ragged.append((row.number, row.actual_columns))
+            return "skip"
+
+        # Names of our own: those of the file may be anything.
+        names = [f"c{at}" for at in range(width)]
+        kinds = dict.fromkeys(names, pa.binary())
+        try:
+            content = arrow_csv.read_csv(
+                # Arrow cannot read a header alone without the end of its line.
+                pa.BufferReader(data if data[-1:] == b"\n" else data + b"\n"),
+                arrow_csv.ReadOptions(
+                    use_threads=False,  # With threads, rows have no numbers.
+                    block_size=BLOCK,
+                    column_names=names,
+                    skip_rows_after_names=0 if headless else 1,
+                ),
+                arrow_csv.ParseOptions(
+                    delimiter=head.delimiter,
+                    newlines_in_values=True,
+                    ignore_empty_lines=False,  # They count, too.
+                    invalid_row_handler=skip,
+                ),
+                arrow_csv.ConvertOptions(
+                    column_types=kinds,
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            content = pa.schema(kinds.items()).empty_table()
+            if "Empty CSV" not in str(error):
+                row = _open_quote(data, head.delimiter)
+                cause = "a quotation mark is not closed" if row else f"cannot be read ({error})"
+                cure = "close it, or remove it" if row else f"a row has at most {BLOCK:,} bytes"
+                problems.add(name, f"{cause}; {cure}", row=row or 1)
+        # A quotation mark that is never closed takes the rest of the file for one cell.
+        if content.num_rows and data.count(b'"') % 2:
+            row = _open_quote(data, head.delimiter)
+            if row is not None:
+                told = "a quotation mark is not closed; close it, or remove it"
+                problems.add(name, told, row=row)
+        self.columns, self.rows = content.columns, None
+        if ragged:
+            numbers, found = (np.array(values) for values in zip(*ragged, strict=True))
+            problems.add_rows(
+                name,
+                "",
+                numbers,
+                lambda at: (
+                    f"number of cells {found[at]}, but the header has {width}; put cells that "
+                    "contain a delimiter into quotation marks"
+                ),
+            )
+            everything = np.arange(1 if headless else 2, content.num_rows + len(numbers) + 2)
+            self.rows = np.setdiff1d(everything, numbers)[: content.num_rows]
+
+
+def _open_quote(data: bytes, delimiter: str) -> int | None:
+    """Return the row in which a quotation mark opens that is never closed."""
+    row = 0
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        text = io.StringIO(data.decode("utf-8", "replace"), newline="")
+        for _ in csv.reader(text, delimiter=delimiter, strict=True):
+            row += 1
+    except csv.Error as error:
+        return row + 1 if "unexpected end" in str(error) else None
+    finally:
+        csv.field_size_limit(before)
+    return None
+
+
+def _decoded(table: Table, has_nul: bool, problems: Problems) -> Table:
+    """Return the table with text in place of bytes; bytes that are no text are problems."""
+    columns = {}
+    for name, column in table.columns.items():
+        try:
+            columns[name] = column.cast(pa.string())
+        except pa.ArrowInvalid:
+            wrong = np.fromiter(_undecodable(column), dtype=np.int64)
+            table.report(problems, name, wrong, "{} is not in UTF-8; save the file again in UTF-8")
+            columns[name] = pa.chunked_array([pa.nulls(len(column), pa.string())])
+        if has_nul:
+            nul = positions(pc.match_substring(columns[name], "\0"))
+            table.report(problems, name, nul, "{} has a NUL byte; remove it")
+    return replace(table, columns=columns)
+
+
+def _undecodable(column: Column) -> Iterator[int]:
+    start = 0
+    for chunk in column.chunks:
+        with suppress(pa.ArrowInvalid):
+            chunk.cast(pa.string())
+            start += len(chunk)
+            continue
+        for at, cell in enumerate(chunk.to_pylist()):
+            try:
+                (cell or b"").decode()
+            except UnicodeDecodeError:
+                yield start + at
+        start += len(chunk)
+
+
+def _without_empty_rows(table: Table) -> Table:
+    """Return the table without rows in which every cell is empty, such as empty lines."""
+    empty = np.ones(table.num_rows, dtype=bool)
+    for column in table.columns.values():
+        if not empty.any():
+            return table
+        empty &= column.is_null().to_numpy()
+    if not empty.any():
+        return table
+    kept = np.flatnonzero(~empty)
+    if empty[len(kept) :].all():  # At the end, where they take nothing away from the others.
+        columns = {name: column[: len(kept)] for name, column in table.columns.items()}
+        return replace(table, columns=columns)
+    columns = {name: column.take(pa.array(kept)) for name, column in table.columns.items()}
+    return replace(table, columns=columns, rows=table.row_numbers(kept))

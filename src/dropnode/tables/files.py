@@ -1,0 +1,141 @@
+"""Files as tables, by their ending: CSV, TSV, JSON lines and Parquet, the first three also ``.gz``.
+
+Also any data frame that speaks Arrow, such as those of pandas, Polars and pyarrow.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from dropnode.errors import ConfigError
+from dropnode.files import explained, to_path
+from dropnode.memory import check_memory
+from dropnode.settings import shown
+from dropnode.tables.csv_files import BLOCK, read_csv
+from dropnode.tables.json_lines import read_json_lines
+from dropnode.tables.problems import Problems
+from dropnode.tables.table import Table, common_type
+
+DELIMITED = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+LINES = (".jsonl", ".ndjson")
+PARQUET = (".parquet", ".pq")
+
+ENDINGS = ", ".join([*DELIMITED, *LINES, *PARQUET])
+
+
+def read_table(
+    source: Any,
+    what: str,
+    problems: Problems,
+    is_data: Callable[[list[str]], bool] | None = None,
+) -> Table | None:
+    """Read a table; None if nothing in it can be used, which is then among the problems.
+
+    Parameters
+    ----------
+    source : path or data frame
+        The ending of a path decides how it is read.
+    what : str
+        The name of a data frame in messages.
+    problems : Problems
+        Gets what is wrong with the table.
+    is_data : callable, optional
+        Returns whether the cells of the first row of a CSV file are data, not names.
+    """
+    if hasattr(source, "__arrow_c_stream__"):
+        return _frame(source, what, problems)
+    path = to_path(source)
+    try:
+        return _file(path, problems, is_data)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        problems.add(str(path), f"is a damaged gzip file ({error}); compress it again")
+    except OSError as error:
+        problems.add(str(path), f"cannot be read ({explained(error)})")
+    return None
+
+
+def _file(
+    path: Path, problems: Problems, is_data: Callable[[list[str]], bool] | None
+) -> Table | None:
+    name = str(path)
+    if path.is_dir():
+        problems.add(name, "is a folder; give a file")
+        return None
+    if not path.exists():
+        problems.add(name, "does not exist; check the path")
+        return None
+    packed = path.suffix.lower() == ".gz"
+    ending = Path(path.stem if packed else path.name).suffix.lower()
+    if ending in DELIMITED:
+        return read_csv(name, _content(path, packed), DELIMITED[ending], problems, is_data)
+    if ending in LINES:
+        return read_json_lines(name, _content(path, packed), problems)
+    if ending in PARQUET and not packed:
+        return _parquet(path, problems)
+    raise ConfigError(
+        f"{name}: expected a name that ends in {ENDINGS}, or one of these but Parquet and .gz"
+    )
+
+
+def _content(path: Path, packed: bool) -> bytes:
+    """Return the bytes of a file, if they fit into memory together with what they become."""
+    what, cure = f"reading {path}", "use a larger machine or a smaller file"
+    check_memory(3 * path.stat().st_size, what, cure)
+    if not packed:
+        return path.read_bytes()
+    parts = []
+    with gzip.open(path) as file:
+        while part := file.read(BLOCK):
+            parts.append(part)
+            # A small file may expand to any size.
+            check_memory(3 * BLOCK * len(parts), what, cure)
+    return b"".join(parts)
+
+
+def _parquet(path: Path, problems: Problems) -> Table | None:
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            groups = range(file.metadata.num_row_groups)
+            size = sum(file.metadata.row_group(at).total_byte_size for at in groups)
+            check_memory(size, f"reading {path}", "use a larger machine or fewer columns")
+            return _checked(str(path), file.read(use_threads=False), problems)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        problems.add(str(path), f"is not a readable Parquet file ({error}); write it again")
+    return None
+
+
+def _frame(source: Any, what: str, problems: Problems) -> Table | None:
+    try:
+        return _checked(what, pa.table(source), problems)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        problems.add(what, f"cannot be read ({error}); give columns of one type each")
+    return None
+
+
+def _checked(name: str, content: pa.Table, problems: Problems) -> Table | None:
+    """Return a table of Arrow's with columns in the common types."""
+    columns: dict[str, Any] = {}
+    sound = True
+    for at, given in enumerate(content.column_names):
+        column = str(given).strip() or f"column {at + 1}"
+        if column in columns:
+            problems.add(name, "occurs twice; rename one", column=shown(column))
+            sound = False
+            continue
+        try:
+            content.column(at).validate(full=True)
+            columns[column] = common_type(content.column(at))
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            problems.add(name, f"cannot be read ({error}); write it again", column=column)
+            sound = False
+    if not columns or not content.num_rows:
+        problems.add(name, "is empty; expected columns with names and rows")
+        return None
+    return Table(name, columns) if sound else None
