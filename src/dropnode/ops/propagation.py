@@ -114,8 +114,8 @@ class SparseMatrix:
         ``words`` has the bits of all stored entries, the lowest bit of a word first. The other
         entries are no longer stored.
         """
-        parts = map(torch.from_numpy, compress(self.csr, words, factor))
-        return SparseMatrix(_tensor_csr(*parts, self.shape), passing=True)
+        starts, columns, values = map(torch.from_numpy, compress(self.csr, words, factor))
+        return SparseMatrix(_tensor_csr(starts, columns, values, self.shape), passing=True)
 
     def reweighted(self, factors: torch.Tensor | float) -> SparseMatrix:
         """Return the matrix with every stored entry multiplied by its factor."""
