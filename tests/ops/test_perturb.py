@@ -16,6 +16,9 @@ from dropnode.ops.perturb import (
     DropFeature,
     DropNode,
     Perturbation,
+    dropped,
+    entry_mask,
+    masked,
 )
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream, keep_mask
@@ -153,3 +156,25 @@ def test_rate_zero_perturbs_nothing(
     ):
         np.testing.assert_array_equal(seen(view, features), community.features)
         assert torch.equal(view.operator.values, operator.values)
+
+
+@pytest.mark.parametrize("kernels", ["1", "0"])
+def test_a_matrix_dropped_for_one_product_is_the_masked_one(
+    operator: SparseMatrix, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The product, its gradient, and what is reweighted afterwards, bit for bit."""
+    monkeypatch.setenv("DROPNODE_KERNELS", kernels)
+    mask = entry_mask(Stream(2), operator, RATE)
+    x = torch.randn(operator.shape[1], 5, generator=torch.Generator().manual_seed(0))
+    results = []
+    for how in (dropped, masked):
+        seen = how(operator, mask, 1.0 / (1.0 - RATE))
+        assert isinstance(seen, SparseMatrix)
+        for matrix in (seen, seen.reweighted(0.5)):
+            leaf = x.clone().requires_grad_()
+            product = matrix @ leaf
+            (product * x.flip(0)).sum().backward()
+            results.append((product.detach(), leaf.grad))
+    for ours, expected in zip(results[:2], results[2:], strict=True):
+        assert torch.equal(ours[0], expected[0])
+        assert torch.equal(ours[1], expected[1])  # type: ignore[arg-type]

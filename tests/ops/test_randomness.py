@@ -139,6 +139,24 @@ def test_dropout_masks_differ_between_layers_and_its_gradient_is_the_mask() -> N
     assert torch.equal(x.grad, first.detach())
 
 
+@pytest.mark.parametrize("columns", [1, 7, 63, 64, 65, 130])
+def test_dropout_in_kernels_has_the_bits_of_plain_torch(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = torch.randn(9, 2 * columns, generator=torch.Generator().manual_seed(columns))
+    whole[3] = torch.nan
+    results = []
+    for kernels in ("1", "0"):
+        monkeypatch.setenv("DROPNODE_KERNELS", kernels)
+        # Every other column, so that rows are not next to each other in memory.
+        x = whole[:, ::2].detach().requires_grad_()
+        out = Dropout([Stream(4)])(x, 0.3, "hidden")
+        pull = torch.arange(1.0, out.numel() + 1).view(columns, 9).T
+        results.append([out, *torch.autograd.grad(out, x, pull)])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_dropout_at_rate_zero_is_no_work() -> None:
     x = torch.ones(3, 2)
     assert Dropout([Stream(0)])(x, 0.0, "input") is x

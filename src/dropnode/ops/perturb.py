@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from dropnode.ops.kernels.memory import usable
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Mask, Stream
 
@@ -54,6 +55,17 @@ def masked(features: Features, mask: Mask, scale: float = 1.0) -> Features:
     if isinstance(features, SparseMatrix):
         return features.reweighted(mask.tensor(features.values.device)[0] * scale)
     return features * (mask.tensor(features.device) * scale)
+
+
+def dropped(matrix: SparseMatrix, mask: Mask, scale: float) -> SparseMatrix:
+    """Return a matrix with stored entries dropped, for one product.
+
+    The result is that of :func:`masked`, bit for bit, but it may have no places for dropped entries
+    any more, which takes less time.
+    """
+    if usable(matrix.values.device):
+        return matrix.kept(mask.words[0], scale)
+    return matrix.reweighted(mask.tensor(matrix.values.device)[0] * scale)
 
 
 def entry_mask(stream: Stream, features: Features, rate: float) -> Mask:

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.memory import aligned, padded, usable
-from dropnode.ops.kernels.sparse import Csr, multiply, propagate
+from dropnode.ops.kernels.sparse import Csr, compress, multiply, multiply_transposed, propagate
 
 
 class SparseMatrix:
@@ -29,11 +29,17 @@ class SparseMatrix:
         The matrix as CSR.
     symmetric : bool
         Whether the matrix is its own transpose, which then need not be stored.
+    passing : bool
+        Whether the matrix is made for one product and its gradient. Kernels then do not transpose
+        it.
     """
 
-    def __init__(self, forward: torch.Tensor, symmetric: bool = False) -> None:
+    def __init__(
+        self, forward: torch.Tensor, symmetric: bool = False, passing: bool = False
+    ) -> None:
         self.forward = forward
         self.symmetric = symmetric
+        self.passing = passing
 
     @classmethod
     def from_scipy(
@@ -102,6 +108,15 @@ class SparseMatrix:
         """The transposed matrix."""
         return self if self.symmetric else SparseMatrix(self.backward)
 
+    def kept(self, words: np.ndarray, factor: float) -> SparseMatrix:
+        """Return the entries whose bit is set, multiplied by a factor, for one product in kernels.
+
+        ``words`` has the bits of all stored entries, the lowest bit of a word first. The other
+        entries are no longer stored.
+        """
+        starts, columns, values = map(torch.from_numpy, compress(self.csr, words, factor))
+        return SparseMatrix(_tensor_csr(starts, columns, values, self.shape), passing=True)
+
     def reweighted(self, factors: torch.Tensor | float) -> SparseMatrix:
         """Return the matrix with every stored entry multiplied by its factor."""
         made = SparseMatrix(
@@ -112,9 +127,11 @@ class SparseMatrix:
                 self.shape,
             ),
             self.symmetric and not isinstance(factors, torch.Tensor),
+            self.passing,
         )
-        # The pattern is the same, so its order by columns is too.
-        made.by_column = self.by_column
+        if not self.passing:
+            # The pattern is the same, so its order by columns is too.
+            made.by_column = self.by_column
         return made
 
     def to_dense(self) -> torch.Tensor:
@@ -209,7 +226,10 @@ class _Product(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
-        return None, _product(ctx.matrix.backward, gradient)
+        matrix: SparseMatrix = ctx.matrix
+        if matrix.passing and usable(gradient.device):
+            return None, _transposed_product(matrix.forward, gradient)
+        return None, _product(matrix.backward, gradient)
 
 
 class _MixedOrder(torch.autograd.Function):
@@ -230,6 +250,13 @@ def _product(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     wide = _wide(x)
     out = aligned(matrix.shape[0], wide.shape[1])
     multiply(arrays(matrix), wide, out)
+    return torch.from_numpy(out)[:, : x.shape[1]]
+
+
+def _transposed_product(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    wide = _wide(x)
+    out = aligned(matrix.shape[1], wide.shape[1])
+    multiply_transposed(arrays(matrix), wide, out)
     return torch.from_numpy(out)[:, : x.shape[1]]
 
 

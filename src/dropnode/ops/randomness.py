@@ -14,12 +14,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 
 from dropnode.errors import ConfigError
 from dropnode.ops.bits import keep_words
+from dropnode.ops.kernels.bits import keep_entries
+from dropnode.ops.kernels.memory import usable
 from dropnode.settings import shown
 
 _MASK = 2**64 - 1
@@ -143,7 +147,7 @@ def keep_mask(stream: Stream, shape: Sequence[int], drop_rate: float) -> np.ndar
 
 
 class Dropout:
-    """Inverted dropout in plain torch, with one stream of masks per augmentation.
+    """Inverted dropout with gradients, with one stream of masks per augmentation.
 
     A call on an (n, h) tensor uses the first stream. On an (n, S, h) tensor, each of the S slices
     uses its own stream, so that its mask does not depend on the number of slices.
@@ -157,8 +161,30 @@ class Dropout:
         if rate == 0:
             return x
         masks = [
-            Mask.draw(stream.at(place), x.shape[0], x.shape[-1], rate).tensor(x.device)
-            for stream in self.streams
+            Mask.draw(stream.at(place), x.shape[0], x.shape[-1], rate) for stream in self.streams
         ]
-        mask = torch.stack(masks, dim=1) if x.dim() == 3 else masks[0]
-        return (x * mask).mul_(1.0 / (1.0 - rate))
+        scale = 1.0 / (1.0 - rate)
+        if x.dim() == 2 and usable(x.device):
+            kept: torch.Tensor = _Kept.apply(x, masks[0].words, scale)
+            return kept
+        bits = [mask.tensor(x.device) for mask in masks]
+        mask = torch.stack(bits, dim=1) if x.dim() == 3 else bits[0]
+        return (x * mask).mul_(scale)
+
+
+class _Kept(torch.autograd.Function):
+    """Dropout of a matrix in kernels: its gradient is dropout with the same bits."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, words: np.ndarray, scale: float) -> torch.Tensor:
+        ctx.words, ctx.scale = words, scale
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        keep_entries(x.detach().contiguous().numpy(), words, scale, out.numpy())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        out = torch.empty_like(gradient, memory_format=torch.contiguous_format)
+        keep_entries(gradient.contiguous().numpy(), ctx.words, ctx.scale, out.numpy())
+        return out, None, None

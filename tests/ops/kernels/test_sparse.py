@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import oracles
 from dropnode.ops.kernels import sparse
-from dropnode.ops.kernels.sparse import multiply, propagate
+from dropnode.ops.kernels.sparse import compress, multiply, multiply_transposed, propagate
 from oracles import assert_rounded
-from packing import assert_adjoint, csr, numbers, random_csr, untouched
+from packing import assert_adjoint, csr, numbers, packed, random_csr, untouched
 
 WIDTHS = st.sampled_from([16, 32, 48, 64, 80, 128, 144])
 SEEDS = st.integers(0, 2**32)
@@ -150,3 +150,33 @@ def test_a_product_with_wide_indices_has_the_same_bits() -> None:
     for index, out in zip((np.int32, np.int64), results, strict=True):
         multiply(csr(matrix, index), x, out)
     np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("width", [16, 64, 144])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_transposed_product_has_the_bits_of_a_product_with_the_transpose(
+    width: int, threads: int
+) -> None:
+    torch.set_num_threads(threads)
+    for seed, density in enumerate((0.0, 0.1, 1.0)):
+        matrix = random_csr(np.random.default_rng(seed), 20, 30, density)
+        x = numbers(seed, 20, width)
+        expected, out = untouched(30, width), untouched(30, width)
+        multiply(csr(sp.csr_array(matrix.T)), x, expected)
+        multiply_transposed(csr(matrix), x, out)
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_compression_leaves_the_entries_whose_bit_is_set(density: float, share: float) -> None:
+    generator = np.random.default_rng(6)
+    matrix = random_csr(generator, 20, 30, density)
+    kept = generator.random(matrix.nnz) < share
+    words = packed(kept[None])[0]
+    starts, columns, values = compress(csr(matrix), words, 2.5)
+    rows = np.repeat(np.arange(20), np.diff(matrix.indptr))
+    np.testing.assert_array_equal(np.repeat(np.arange(20), np.diff(starts)), rows[kept])
+    np.testing.assert_array_equal(columns, matrix.indices[kept])
+    np.testing.assert_array_equal(values, matrix.data[kept].astype(np.float32) * np.float32(2.5))

@@ -20,12 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.methods.baselines.mlp import MLP
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.perturb import DropEdge
+from dropnode.ops.kernels.memory import padded
+from dropnode.ops.perturb import dropped, entry_mask
 from dropnode.ops.randomness import Stream
 from dropnode.settings import repeats, share
 
@@ -63,12 +65,13 @@ class APPNP(MLP):
     def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Predict, then propagate."""
         predicted = super().classify(tensors, stream)
-        teleport, operator = self.config.teleport, tensors.operator
-        dropping = DropEdge(self.config.dropout, "training")
-        arrived = predicted
+        teleport, rate, operator = self.config.teleport, self.config.dropout, tensors.operator
+        # Padded to whole vectors once, or kernels would pad the product of every step.
+        classes = predicted.shape[1]
+        arrived = predicted = F.pad(predicted, (0, padded(classes) - classes))
         for step in range(self.config.steps):
             if stream is not None:
-                drawn = dropping.draw(stream.at("step", step), tensors.operator, tensors.features)
-                operator = drawn.operator
+                kept = entry_mask(stream.at("step", step), tensors.operator, rate)
+                operator = dropped(tensors.operator, kept, 1.0 / (1.0 - rate))
             arrived = (1.0 - teleport) * (operator @ arrived) + teleport * predicted
-        return arrived
+        return arrived[:, :classes]

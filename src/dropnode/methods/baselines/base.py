@@ -13,7 +13,7 @@ from torch import nn
 
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.perturb import entry_mask, masked
+from dropnode.ops.perturb import dropped, entry_mask
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Dropout, Stream
 from dropnode.ops.scaling import KINDS
@@ -100,5 +100,5 @@ def drop_features(features: Features, rate: float, stream: Stream | None) -> Fea
         return features
     if isinstance(features, SparseMatrix):
         kept = entry_mask(stream.at("input"), features, rate)
-        return masked(features, kept, 1.0 / (1.0 - rate))
+        return dropped(features, kept, 1.0 / (1.0 - rate))
     return drop(features, rate, stream, "input")

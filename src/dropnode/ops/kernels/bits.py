@@ -48,6 +48,20 @@ def draw(state, threshold, words):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def keep_entries(x, words, scale, out):  # type: ignore[no-untyped-def]
+    """Write the entries of a matrix whose bit is set, times ``scale``, and zeros elsewhere."""
+    factor = np.float32(scale)
+    columns = x.shape[1]
+    for row in range(len(x)):
+        for position in range(words.shape[1]):
+            word = words[row, position]
+            first = 64 * position
+            for lane in range(min(64, columns - first)):
+                bit = np.float32((word >> np.uint64(lane)) & np.uint64(1))
+                out[row, first + lane] = x[row, first + lane] * bit * factor
+
+
+@kernel
 def transpose_words(words, first, column, block):  # type: ignore[no-untyped-def]
     """Fill ``block`` with the transpose of the 64 x 64 bits at row ``first``, word ``column``.
 

@@ -88,6 +88,30 @@ def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     in_parallel(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), kernel_threads()))
 
 
+def multiply_transposed(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
+    """Write the product of a transposed sparse matrix and a dense one into ``out``.
+
+    For a matrix that is used once, so that transposing it does not pay. Both ways add up in the
+    same order. Threads share the columns, because any row of the result may be added to.
+    """
+
+    def columns(piece: tuple[int, int]) -> None:
+        _TRANSPOSED_PRODUCTS[widest(piece[1] - piece[0])](*matrix, x, *piece, out)
+
+    in_parallel(columns, ranges(x.shape[1], kernel_threads(), LANES))
+
+
+def compress(matrix: Csr, words: np.ndarray, factor: float) -> Csr:
+    """Return a matrix with those entries alone whose bit is set, multiplied by a factor.
+
+    ``words`` has the bits of all stored entries, the lowest bit of a word first.
+    """
+    starts, columns, values = matrix
+    kept = np.empty_like(starts), np.empty_like(columns), np.empty_like(values)
+    count = _compress(starts, columns, values, words, factor, *kept)
+    return kept[0], kept[1][:count], kept[2][:count]
+
+
 def widest(columns: int) -> int:
     """Return the widest vector whose lanes divide the columns."""
     return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
@@ -168,8 +192,41 @@ def _product(lanes: int) -> Callable[..., Any]:
     return product
 
 
+def _transposed_product(lanes: int) -> Callable[..., Any]:
+    @kernel
+    def transposed_product(starts, columns, values, x, first, stop, out):  # type: ignore[no-untyped-def]
+        last = len(columns) - 1
+        for row in range(len(out)):
+            for column in range(first, stop, lanes):
+                store(splat(lanes, np.float32(0)), out, row, column)
+        for row in range(len(starts) - 1):
+            for column in range(first, stop, lanes):
+                added = load(lanes, x, row, column)
+                for entry in range(starts[row], starts[row + 1]):
+                    prefetch(lanes, out, columns[min(entry + AHEAD, last)], column)
+                    total = load(lanes, out, columns[entry], column)
+                    store(add_scaled(total, values[entry], added), out, columns[entry], column)
+
+    return transposed_product
+
+
+@kernel
+def _compress(starts, columns, values, words, factor, to_starts, to_columns, to_values):  # type: ignore[no-untyped-def]
+    count = 0
+    for row in range(len(starts) - 1):
+        to_starts[row] = count
+        for entry in range(starts[row], starts[row + 1]):
+            # Written without a branch, which would be mispredicted half of the time.
+            to_columns[count] = columns[entry]
+            to_values[count] = values[entry] * np.float32(factor)
+            count += np.int64((words[entry >> 6] >> np.uint64(entry & 63)) & np.uint64(1))
+    to_starts[len(starts) - 1] = count
+    return count
+
+
 _COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
 _HOP = {lanes: _hop(lanes, False) for lanes in (WIDE, LANES)}
 _STREAMED_HOP = {lanes: _hop(lanes, True) for lanes in (WIDE, LANES)}
 _HOPS = {lanes: _hops(lanes) for lanes in (WIDE, LANES)}
 _PRODUCTS = {lanes: _product(lanes) for lanes in (64, 32, 16)}
+_TRANSPOSED_PRODUCTS = {lanes: _transposed_product(lanes) for lanes in (64, 32, 16)}
