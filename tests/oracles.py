@@ -49,6 +49,18 @@ def normalised(adjacency: Any) -> Any:
     return looped / np.sqrt(degrees[:, None] * degrees[None, :])
 
 
+def operator_of(adjacency: Any) -> Rounded:
+    """Â as float32 has it: the degrees are sums in float64."""
+    return Rounded(normalised(adjacency.toarray()), steps=2)
+
+
+def rows_of(features: Any) -> Rounded:
+    """Features whose rows sum to one, as float32 has them."""
+    return Rounded(
+        row_normalised(features.toarray() if sp.issparse(features) else features), steps=2
+    )
+
+
 def mixed(operator: Any, order: int) -> Any:
     """Ā = 1/(K+1) Σ_k Âᵏ, as a matrix."""
     return propagated(operator, order, np.eye(operator.shape[0]))

@@ -160,6 +160,28 @@ class Rounded(np.lib.mixins.NDArrayOperatorsMixin):
         return largest
 
 
+def exactly(x: Any) -> Rounded:
+    """Return numbers of float32, of NumPy or torch, which are exact."""
+    array = x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x)
+    return Rounded(array.astype(np.float64))
+
+
+def disturbed(function: Callable[[Any], Any], x: np.ndarray, steps: int) -> Rounded:
+    """Return a function of an array that is not a formula in NumPy, but a network in torch.
+
+    A rounded sum of products is the exact sum of other factors. So the function of arguments that
+    are off by so many roundings shows what as many roundings inside of it do to its result.
+    """
+    generator = np.random.default_rng(0)
+    value = np.asarray(function(x), dtype=np.float64)
+    samples = []
+    for _ in range(4):
+        signs = generator.choice([-1.0, 1.0], x.shape)
+        moved = x * (1.0 + UNIT * steps**0.5 * signs)
+        samples.append(np.asarray(function(moved.astype(x.dtype)), dtype=np.float64))
+    return Rounded(value, steps=steps, samples=np.stack(samples))
+
+
 def stored(x: Any) -> Any:
     """Return an array whose roundings are drawn now, so that all uses of it have the same ones."""
     return x.through(lambda value: value, 0) if isinstance(x, Rounded) else x

@@ -13,7 +13,8 @@ from dropnode.graph import Graph
 from dropnode.methods.baselines.gmnn import E_STEP, GMNN, M_STEP, PRETRAINING, GMNNConfig
 from dropnode.ops.randomness import Stream
 from dropnode.training import Outcome, Phase, train
-from oracles import Array, normalised, softmax
+from oracles import Array, operator_of, softmax, supervised
+from rounding import Rounded, exactly
 
 SETTINGS: dict[str, Any] = {
     "feature_scaling": "row",
@@ -62,11 +63,12 @@ def one_hot(labels: np.ndarray, classes: int) -> Array:
     return np.eye(classes)[labels]
 
 
-def convolved(method: GMNN, name: str, graph: Graph, x: Array) -> Array:
+def convolved(method: GMNN, name: str, graph: Graph, x: Rounded) -> Rounded:
     """Two graph convolutions, spelt out."""
-    first, second = (layer.weight.detach().double().numpy().T for layer in method.network[name])
-    operator = normalised(graph.adjacency.toarray())
-    return operator @ np.maximum(operator @ x @ first, 0.0) @ second
+    first, second = (exactly(layer.weight).T for layer in method.network[name])
+    operator = operator_of(graph.adjacency)
+    result: Rounded = operator @ np.maximum(operator @ x @ first, 0.0) @ second
+    return result
 
 
 class Watch:
@@ -140,22 +142,22 @@ def test_p_sees_labels_and_no_feature(community: Graph) -> None:
 
 def test_p_learns_the_labels_from_themselves(community: Graph) -> None:
     method = prepared(community)
-    labels = begin(method, M_STEP).double().numpy()
-    logits = convolved(method, "p", community, labels)
-    expected = -np.log(softmax(logits)[labels == 1.0]).mean()
-    assert method.loss(M_STEP, Stream(1))[0].item() == pytest.approx(expected, rel=1e-5)
+    labels = begin(method, M_STEP)
+    said = softmax(convolved(method, "p", community, exactly(labels)))
+    expected = supervised([said], np.arange(len(labels)), labels.argmax(dim=1).numpy(), "mean")
+    expected.assert_near(method.loss(M_STEP, Stream(1))[0].detach())
 
 
 def test_q_learns_what_p_predicts_of_every_node(community: Graph) -> None:
     method = prepared(community)
-    labels = begin(method, M_STEP).double().numpy()
+    labels = exactly(begin(method, M_STEP))
     expected = softmax(convolved(method, "p", community, labels))
-    targets = begin(method, E_STEP).double().numpy()
+    targets = exactly(begin(method, E_STEP))
     rows = unlabelled(community)
-    np.testing.assert_allclose(targets[rows], expected[rows], rtol=1e-4, atol=1e-6)
-    said = torch.log_softmax(method.logits(), dim=1).double().numpy()
-    loss = method.loss(E_STEP, Stream(1))[0].item()
-    assert loss == pytest.approx(-(targets * said).sum(axis=1).mean(), rel=1e-5)
+    expected[rows].assert_near(targets.value[rows])
+    said: Any = np.log(softmax(exactly(method.logits())))
+    loss = method.loss(E_STEP, Stream(1))[0].detach()
+    (-(targets * said).sum(axis=1).mean()).assert_near(loss)
 
 
 @pytest.mark.parametrize("phase", [M_STEP, E_STEP])
@@ -182,7 +184,8 @@ def test_labels_are_drawn_from_the_sharpened_prediction(community: Graph) -> Non
     assert ((expected > 0.1) & (expected < 0.9)).any()
     frequency = drawn.mean(dim=0).double().numpy()[rows]
     deviation = np.sqrt(expected * (1 - expected) / draws)
-    assert (np.abs(frequency - expected) <= 5 * deviation + 1e-3).all()
+    # The last is for rare labels, which come once or never in so many draws.
+    assert (np.abs(frequency - expected) <= 5 * deviation + 1 / draws).all()
 
 
 def test_training_without_validation_is_as_long_as_with() -> None:

@@ -12,6 +12,7 @@ from dropnode.methods.grand.heads import AttentionHead, DenseHead
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import SparseMatrix, normalise
 from dropnode.ops.randomness import Dropout, Stream
+from rounding import disturbed
 
 
 def dense_head(
@@ -112,8 +113,13 @@ def test_several_views_are_classified_like_each_alone(
     streams = [Stream(0).at(s) for s in range(3)]
     together = head.rest(products, operator, Dropout(streams))
     for s in range(3):
-        alone = head.rest(products[:, [s]], operator, Dropout([streams[s]]))
-        torch.testing.assert_close(together[:, s], alone[:, 0])
+
+        def alone(x: np.ndarray, s: int = s) -> torch.Tensor:
+            rest = head.rest(torch.from_numpy(x), operator, Dropout([streams[s]]))
+            return rest[:, 0].detach()
+
+        expected = disturbed(alone, products[:, [s]].numpy(), community.num_nodes)
+        expected.assert_near(together[:, s].detach())
 
 
 def test_batch_norm_uses_learnt_statistics_outside_training() -> None:
@@ -124,10 +130,13 @@ def test_batch_norm_uses_learnt_statistics_outside_training() -> None:
     for _ in range(200):
         head(x, None)
     head.eval()
-    whole = head(x, None)
-    torch.testing.assert_close(head(x[:5], None), whole[:5])
+    whole = disturbed(lambda rows: head(torch.from_numpy(rows), None).detach(), x.numpy(), 10)
+    whole[:5].assert_near(head(x[:5], None).detach())
     head.train()
-    torch.testing.assert_close(head(x, None), whole, rtol=0.05, atol=0.05)
+    # Statistics that run have 64/63 of the variance of 64 nodes: less than a hundredth of a
+    # deviation in either norm, and logits are a few deviations large.
+    similar = head(x, None).detach().numpy()
+    np.testing.assert_allclose(similar, whole.value, rtol=0.05, atol=0.05)
 
 
 def attached(community: Graph, count: int) -> SparseMatrix:
@@ -147,13 +156,14 @@ def test_graph_layers_receive_from_old_nodes_only(community: Graph, kind: str) -
     three, one = attached(community, 3), attached(community, 1)
     with torch.no_grad():
         whole = head(x, three)
-        torch.testing.assert_close(head(x[: old + 1], one), whole[: old + 1])
+        expected = disturbed(lambda rows: head(torch.from_numpy(rows), three), x.numpy(), old)
+        expected[: old + 1].assert_near(head(x[: old + 1], one))
         moved = x.clone()
         moved[7] += 1.0
         assert not torch.allclose(head(moved, three)[old], whole[old]), "it receives from node 7"
         moved = x.clone()
         moved[old:] += 1.0
-        torch.testing.assert_close(head(moved, three)[:old], whole[:old])
+        expected[:old].assert_near(head(moved, three)[:old])
 
 
 def test_attention_heads_have_to_share_the_hidden_layer() -> None:
