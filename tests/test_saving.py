@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from safetensors import numpy as safetensors
 
 import damage
 import dropnode.saving
@@ -21,7 +23,7 @@ from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.model import Grand
 from dropnode.ops.scaling import KINDS
-from dropnode.saving import load_model, save_model
+from dropnode.saving import load_encoders, load_model, save_model
 from dropnode.training import train
 
 FILES = ("model.json", "weights.safetensors", "graph.safetensors")
@@ -124,6 +126,55 @@ def test_node_ids_keep_value_and_type(ids: list[Any], configure: Any, tmp_path: 
 
     assert [(type(i), i) for i in loaded.ids.tolist()] == [(type(i), i) for i in ids]
     assert loaded.ids.dtype == graph.ids.dtype
+
+
+@pytest.mark.parametrize("ids", [["a", "ß", "", "日本"], [7, -3, 2**62, 1]])
+def test_ids_of_one_kind_are_tensors(ids: list[Any], configure: Any, tmp_path: Path) -> None:
+    """A million of them would make a text of many megabytes."""
+    graph = Graph.from_edges(
+        [(ids[0], ids[1])], np.eye(4), ["x", "y", None, None], ids=ids, split=Split([0, 1], [], [])
+    )
+    save_model(tmp_path, trained(graph, configure(max_epochs=1)), graph)
+
+    assert json.loads((tmp_path / "model.json").read_text())["graph"]["ids"] is None
+    assert load_model(tmp_path).graph.ids.tolist() == ids
+
+
+def test_a_model_of_the_first_format_has_its_ids_in_the_description(
+    configure: Any, tmp_path: Path
+) -> None:
+    graph = Graph.from_edges([("a", "b")], np.eye(2), ["x", "y"], ids=["a", "b"],
+                             split=Split([0, 1], [], []))  # fmt: skip
+    save_model(tmp_path, trained(graph, configure(max_epochs=1)), graph)
+    document = json.loads((tmp_path / "model.json").read_text())
+    tensors = safetensors.load((tmp_path / "graph.safetensors").read_bytes())
+    old = {name: values for name, values in tensors.items() if not name.startswith("ids/")}
+    assert len(old) < len(tensors)
+    (tmp_path / "graph.safetensors").write_bytes(safetensors.save(old))
+    digest = sha256((tmp_path / "graph.safetensors").read_bytes()).hexdigest()
+    ids = {"dtype": "|O", "values": ["a", "b"]}
+    edit(
+        tmp_path,
+        format=1,
+        graph=document["graph"] | {"ids": ids},
+        sha256=document["sha256"] | {"graph.safetensors": digest},
+    )
+
+    assert load_model(tmp_path).graph.ids.tolist() == ["a", "b"]
+
+
+def test_encoders_are_kept_with_a_model(saved: Path, community: Graph, configure: Any) -> None:
+    from dropnode.tables import Encoders
+
+    with pytest.raises(ModelError, match=r"model\.json has no encoders of tables; fit the model"):
+        load_encoders(saved)
+    encoders = Encoders("id", (), vector_size=3)
+    method = trained(community, configure(max_epochs=1))
+    save_model(saved, method, community, encoders=encoders)
+    assert load_encoders(saved) == encoders
+    edit(saved, encoders=encoders.record() | {"vector_size": -1})
+    with pytest.raises(ModelError, match=r"model\.json has invalid contents .*vector_size = -1"):
+        load_encoders(saved)
 
 
 @pytest.mark.parametrize(
@@ -314,10 +365,6 @@ def test_a_later_format_is_refused(saved: Path) -> None:
 
 def replace_tensors(folder: Path, name: str, **changes: np.ndarray) -> None:
     """Replace tensors and vouch for them: what a hash cannot find."""
-    from hashlib import sha256
-
-    from safetensors import numpy as safetensors
-
     data = safetensors.save(safetensors.load((folder / name).read_bytes()) | changes)
     (folder / name).write_bytes(data)
     document = json.loads((folder / "model.json").read_text())
@@ -337,6 +384,8 @@ def replace_tensors(folder: Path, name: str, **changes: np.ndarray) -> None:
         ("weights.safetensors", "head/weight3", np.zeros(2, np.float32)),
         ("weights.safetensors", "tail", np.zeros(2, np.float32)),
         ("graph.safetensors", "edges", np.zeros(2, np.int64)),
+        ("graph.safetensors", "ids/numbers", np.zeros(26, np.int64)),
+        ("graph.safetensors", "ids/text", np.zeros(26, np.uint8)),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(

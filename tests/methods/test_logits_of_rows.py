@@ -156,6 +156,48 @@ def test_a_new_row_has_the_same_bits_whatever_comes_with_it(
         assert torch.equal(method.new_logits(features[chosen], links[chosen]), together[chosen])
 
 
+def edges_among(count: int, pairs: list[tuple[int, int]]) -> sp.csr_array:
+    """Edges between new nodes, whose weights differ."""
+    among = np.zeros((count, count), dtype=np.float32)
+    for number, (i, j) in enumerate(pairs):
+        among[i, j] = among[j, i] = 0.3 + 0.2 * number
+    return sp.csr_array(among)
+
+
+@every_method
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10**6), case=st.integers(0, 3))
+def test_new_rows_that_are_joined_are_those_of_the_whole_graph_with_them(
+    name: str, seed: int, case: int
+) -> None:
+    method = trained(name, 40, sparse=case % 2 == 0, chords=4 * (case // 2))
+    features, links = new_nodes(method, 5, seed, sparse=case % 2 == 0)
+    among = edges_among(5, [(0, 1), (1, 3), (2, 4)])
+    joined = method.tensors.joined_by(method.held(features), links, among)
+    expected = method.infer(joined)[-5:]
+    found = method.new_logits(features, links, among)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    if method.hops:
+        assert not torch.allclose(found, method.new_logits(features, links), rtol=1e-4, atol=1e-5)
+
+
+@every_local_method
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10**6), case=st.integers(0, 3))
+def test_joined_rows_have_the_same_bits_whatever_else_comes_with_them(
+    name: str, seed: int, case: int
+) -> None:
+    method = trained(name, 40, sparse=case % 2 == 0, chords=4 * (case // 2))
+    features, links = new_nodes(method, 7, seed, sparse=case % 2 == 0)
+    among = edges_among(7, [(0, 4), (4, 5), (1, 6)])
+    together = method.new_logits(features, links, among)
+    for group in ([0, 4, 5], [1, 6], [2], [0, 1, 4, 5, 6]):
+        alone = method.new_logits(features[group], links[group], among[group][:, group])
+        assert torch.equal(alone, together[group])
+    # Nodes that no edge joins to others are as if there were no edges between new nodes.
+    assert torch.equal(method.new_logits(features, links)[[2, 3]], together[[2, 3]])
+
+
 @every_local_method
 def test_work_follows_the_rows_and_not_the_graph(name: str) -> None:
     """On a ring, a node has two neighbours at every distance, whatever the size of the ring."""

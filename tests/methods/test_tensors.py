@@ -121,6 +121,26 @@ def test_new_nodes_receive_messages_and_send_none(
     assert torch.equal(joined.operator.backward.to_dense(), together.T)
 
 
+@given(random_graphs(), st.integers(1, 4), st.integers(0, 2**16))
+def test_new_nodes_may_send_messages_to_each_other(drawn: RandomGraph, new: int, seed: int) -> None:
+    tensors = tensors_of(drawn, False)
+    old = tensors.num_nodes
+    generator = np.random.default_rng(seed)
+    links = (generator.random((new, old)) * (generator.random((new, old)) < 0.5)).astype("f4")
+    half = np.triu(generator.random((new, new)) * (generator.random((new, new)) < 0.7), 1)
+    among = (half + half.T).astype("f4")
+    features = generator.random((new, drawn.features.shape[1])).astype("f4")
+    joined = tensors.joined_by(held(features, False), sp.csr_array(links), sp.csr_array(among))
+
+    together = joined.operator.to_dense()
+    assert torch.equal(together[:old, :old], tensors.operator.to_dense())
+    assert not together[:old, old:].any()
+    own = links.sum(axis=1, dtype="f8") + among.sum(axis=1, dtype="f8") + 1.0
+    degrees = drawn.adjacency.sum(axis=1) + 1.0
+    assert_close(together[old:, :old], links / np.sqrt(np.outer(own, degrees)))
+    assert_close(together[old:, old:], (among + np.eye(new)) / np.sqrt(np.outer(own, own)))
+
+
 @given(st.integers(0, 2**16), st.integers(1, 6), st.integers(0, 6))
 def test_columns_are_selected(seed: int, rows: int, kept: int) -> None:
     generator = np.random.default_rng(seed)
