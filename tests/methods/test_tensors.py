@@ -137,8 +137,10 @@ def test_new_nodes_may_send_messages_to_each_other(drawn: RandomGraph, new: int,
     assert not together[:old, old:].any()
     own = links.sum(axis=1, dtype="f8") + among.sum(axis=1, dtype="f8") + 1.0
     degrees = drawn.adjacency.sum(axis=1) + 1.0
-    assert_close(together[old:, :old], links / np.sqrt(np.outer(own, degrees)))
-    assert_close(together[old:, old:], (among + np.eye(new)) / np.sqrt(np.outer(own, own)))
+    terms = old + new
+    assert_normalised(together[old:, :old], links / np.sqrt(np.outer(own, degrees)), terms)
+    corner = (among + np.eye(new)) / np.sqrt(np.outer(own, own))
+    assert_normalised(together[old:, old:], corner, terms)
 
 
 @given(st.integers(0, 2**16), st.integers(1, 6), st.integers(0, 6))
