@@ -15,7 +15,7 @@ code = _run(["train", *sys.argv[1:], "--set", "max_epochs=1", "--json"])
 print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
 """
 
-SLOW = {"torch._dynamo", "torch_geometric", "matplotlib", "pandas", "scipy.stats", "ray"}
+SLOW = {"torch._dynamo", "torch_geometric", "matplotlib", "pandas", "pyarrow", "scipy.stats", "ray"}
 """Modules that take long to import, and that no ordinary training needs."""
 
 

@@ -19,7 +19,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, Self, overload
 
@@ -146,27 +146,53 @@ def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
 def new_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder whose files appear together, when the ``with`` block succeeds.
 
-    The block gets another folder beside it to write to. If the block raises, that is removed. The
-    folder may exist already if it is empty.
+    The block gets another folder beside it to write to. If the block raises, nothing is left. The
+    folder may exist already if it is vacant, see :func:`is_vacant`.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".dropnode-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    made: list[Path] = []
     try:
+        _make(path.parent, made)
         temporary.mkdir()
         yield temporary
         if path.is_dir():
-            # Leftovers of a writer that was killed; what else it holds would make this fail.
+            # Leftovers of a writer that was killed; anything else would make this fail.
             remove_leftovers(path)
             path.rmdir()
         os.rename(temporary, path)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        _remove(made)
         if isinstance(error, OSError) and error.errno:
             # Nobody knows the temporary folder.
             named = os.fsdecode(error.filename or temporary).replace(str(temporary), str(path))
             raise OSError(error.errno, error.strerror, named) from error
         raise
+
+
+def check_makeable(path: Path) -> None:
+    """Raise the ``OSError`` of the system if a folder can not be made, before any work is done."""
+    made: list[Path] = []
+    try:
+        _make(path, made)
+    finally:
+        _remove(made)
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Make a folder and those above it; add those that are new to a list."""
+    missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    for each in reversed(missing):
+        each.mkdir()
+        made.append(each)
+    folder.mkdir(exist_ok=True)  # An error if it is a file.
+
+
+def _remove(made: list[Path]) -> None:
+    with suppress(OSError):
+        for folder in reversed(made):
+            folder.rmdir()
 
 
 _TEMPORARY = re.compile(r"\.dropnode-\d+-[0-9a-f]{8}\.tmp")

@@ -21,7 +21,7 @@ from sklearn.base import clone
 from dropnode.csv_text import csv_lines
 from dropnode.errors import ConfigError
 from dropnode.estimator import GrandClassifier
-from dropnode.files import atomic_write, is_vacant, new_folder, write_json
+from dropnode.files import atomic_write, check_makeable, is_vacant, new_folder, to_path, write_json
 from dropnode.graph.checks import UNKNOWN
 from dropnode.saving import load_encoders
 from dropnode.tables import Encoders, Tables
@@ -181,7 +181,8 @@ class TableModel:
 
     def save(self, folder: str | Path) -> None:
         """Write the model, its predictions and its metrics to a new folder, all or nothing."""
-        check_vacant(folder)
+        folder = to_path(folder)
+        check_place(folder)
         with new_folder(folder) as place:
             self.classifier.save(place, encoders=self.encoders)
             self.predict().write(place / PREDICTIONS)
@@ -195,7 +196,8 @@ class TableModel:
         return cls(GrandClassifier.load(folder, device), load_encoders(folder))
 
 
-def check_vacant(folder: str | Path) -> None:
-    """Raise :class:`~dropnode.errors.ConfigError` unless a folder can be made or is empty."""
+def check_place(folder: str | Path) -> None:
+    """Raise an error unless a folder can be made, or is empty, before any work is done."""
     if not is_vacant(Path(folder)):
-        raise ConfigError(f"{folder} exists and is not empty; remove it, or choose another --out")
+        raise ConfigError(f"{folder} exists and is not empty; remove it, or choose another folder")
+    check_makeable(Path(folder))

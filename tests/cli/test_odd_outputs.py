@@ -16,7 +16,10 @@ rows:
   - {method: label-propagation}
 """
 
+NODES = "id,x,y\na,1,k\nb,2,m\nc,3,k\nd,4,m\n"
+
 COMMANDS = {
+    "fit": ["fit", "--nodes", "{nodes}", "--label", "y", "--method", "label-propagation", "--out"],
     "train": ["train", "sbm", "--method", "label-propagation", "--out"],
     "resume": ["train", "sbm", "--method", "label-propagation", "--resume", "--out"],
     "seeds": ["train", "sbm", "--method", "label-propagation", "--seeds", "2", "--out"],
@@ -47,13 +50,15 @@ def test_an_odd_place_is_one_line(
 ) -> None:
     ending = ".npz" if command == "attack" else ""
     (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "nodes.csv").write_text(NODES)
     (tmp_path / f"file{ending}").write_text("precious")
     (tmp_path / f"folder{ending}").mkdir()
     (tmp_path / f"folder{ending}" / "notes.txt").write_text("precious")
     (tmp_path / f"link{ending}").symlink_to(tmp_path / "nothing" / "at" / "all")
     before = sorted(tmp_path.rglob("*"))
     out = str(tmp_path / PLACES[place].format(ending=ending))
-    arguments = [word.format(spec=tmp_path / "spec.yaml") for word in COMMANDS[command]]
+    inputs = {"spec": tmp_path / "spec.yaml", "nodes": tmp_path / "nodes.csv"}
+    arguments = [word.format(**inputs) for word in COMMANDS[command]]
     code = cli._run([*arguments, out])
     captured = capsys.readouterr()
     assert code in (1, 2)

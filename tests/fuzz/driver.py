@@ -32,7 +32,14 @@ from typing import Any
 
 from dropnode.errors import DropnodeError
 
-SURFACES = {"api": 450, "commands": 200, "specs": 250, "references": 200, "files": 300}
+SURFACES = {
+    "api": 450,
+    "commands": 200,
+    "specs": 250,
+    "references": 200,
+    "files": 300,
+    "tables": 300,
+}
 """The surfaces, and how many inputs of each are tried in all; the module is called after it."""
 
 LIMIT = 10.0

@@ -89,11 +89,11 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Train on a table of nodes and a table of edges, and predict the labels that are empty."""
-    from dropnode.table_model import TableModel, check_vacant
+    from dropnode.table_model import TableModel, check_place
     from dropnode.tables import read_tables
 
     console = Console(stderr=True)
-    check_vacant(out)
+    check_place(out)
     classifier = _classifier(method, preset, set_ or [], seed, device)
     with notices(console):
         with console.status(f"reading {nodes}"):

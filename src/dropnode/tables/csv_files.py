@@ -6,10 +6,11 @@ Every cell stays text here: what a column means is decided once, for all formats
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -68,7 +69,10 @@ def read_csv(
         names = [f"column {at + 1}" for at in range(len(names))]
     elif not _check_names(name, names, problems):
         return None
-    content = _Content(name, data, head, headless, problems)
+    is_utf8 = _is_utf8(data)
+    # A byte becomes a character each: rows and columns are where they were.
+    text = data if is_utf8 else data.decode("latin-1").encode()
+    content = _Content(name, text, head, headless, problems)
     columns = dict(zip(names, content.columns, strict=True))
     notes = []
     if head.delimiter != usual:
@@ -77,7 +81,11 @@ def read_csv(
     if headless:
         notes.append(f"{name} has no header: its first row is data")
     table = Table(name, columns, True, 1 if headless else 2, content.rows, tuple(notes))
-    return _without_empty_rows(_decoded(table, b"\0" in data, problems))
+    if not is_utf8:
+        _report_bytes(table, problems)
+    if b"\0" in data:
+        _report_nul(table, problems)
+    return _without_empty_rows(table)
 
 
 @dataclass(frozen=True)
@@ -115,9 +123,9 @@ class _Head:
             if "\ufffd" in "".join(first):
                 problems.add(name, "is not in UTF-8; save it again in UTF-8", row=1)
                 return None
-            if len(first) <= MOST_COLUMNS:
+            if 0 < len(first) <= MOST_COLUMNS:
                 return cls(first, delimiter)
-        problems.add(name, f"has no readable header of at most {MOST_COLUMNS:,} columns", row=1)
+        problems.add(name, f"no header of 1 to {MOST_COLUMNS:,} columns; write one", row=1)
         return None
 
 
@@ -150,7 +158,7 @@ def _check_names(name: str, names: list[str], problems: Problems) -> bool:
 
 
 class _Content:
-    """The cells below the header, as columns of bytes, and the numbers of their rows."""
+    """The cells below the header, as columns of text, and the numbers of their rows."""
 
     columns: list[Column]
     rows: np.ndarray | None
@@ -167,7 +175,7 @@ class _Content:
 
         # Names of our own: those of the file may be anything.
         names = [f"c{at}" for at in range(width)]
-        kinds = dict.fromkeys(names, pa.binary())
+        kinds = dict.fromkeys(names, pa.string())
         try:
             content = arrow_csv.read_csv(
                 # Arrow cannot read a header alone without the end of its line.
@@ -185,6 +193,7 @@ class _Content:
                     invalid_row_handler=skip,
                 ),
                 arrow_csv.ConvertOptions(
+                    check_utf8=False,  # It has been.
                     column_types=kinds,
                     null_values=[""],
                     strings_can_be_null=True,
@@ -235,35 +244,40 @@ def _open_quote(data: bytes, delimiter: str) -> int | None:
     return None
 
 
-def _decoded(table: Table, has_nul: bool, problems: Problems) -> Table:
-    """Return the table with text in place of bytes; bytes that are no text are problems."""
-    columns = {}
+def _is_utf8(data: bytes) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(data), BLOCK):
+            decoder.decode(data[start : start + BLOCK])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _report_bytes(table: Table, problems: Problems) -> None:
+    """Report the cells whose bytes are no text; every character of the table is a byte."""
+    before = len(problems)
     for name, column in table.columns.items():
-        try:
-            columns[name] = column.cast(pa.string())
-        except pa.ArrowInvalid:
-            wrong = np.fromiter(_undecodable(column), dtype=np.int64)
-            table.report(problems, name, wrong, "{} is not in UTF-8; save the file again in UTF-8")
-            columns[name] = pa.chunked_array([pa.nulls(len(column), pa.string())])
-        if has_nul:
-            nul = positions(pc.match_substring(columns[name], "\0"))
-            table.report(problems, name, nul, "{} has a NUL byte; remove it")
-    return replace(table, columns=columns)
+        wrong = [at for at, cell in enumerate(column.to_pylist()) if not _is_cell(cell)]
+        told = "{} is not in UTF-8; save the file again in UTF-8"
+        table.report(problems, name, np.array(wrong, dtype=np.int64), told)
+    if len(problems) == before:
+        problems.add(table.name, "is not in UTF-8; save it again in UTF-8")
 
 
-def _undecodable(column: Column) -> Iterator[int]:
-    start = 0
-    for chunk in column.chunks:
-        with suppress(pa.ArrowInvalid):
-            chunk.cast(pa.string())
-            start += len(chunk)
-            continue
-        for at, cell in enumerate(chunk.to_pylist()):
-            try:
-                (cell or b"").decode()
-            except UnicodeDecodeError:
-                yield start + at
-        start += len(chunk)
+def _is_cell(cell: str | None) -> bool:
+    try:
+        (cell or "").encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _report_nul(table: Table, problems: Problems) -> None:
+    for name, column in table.columns.items():
+        wrong = positions(pc.match_substring(column, "\0"))
+        table.report(problems, name, wrong, "{} has a NUL byte; remove it")
 
 
 def _without_empty_rows(table: Table) -> Table:
