@@ -9,7 +9,12 @@ from pages import ROOT, blocks
 
 
 @pytest.mark.parametrize(
-    ("page", "last"), [("quickstart", "[1. 0."), ("your-data", "homophily 0.2, mlp: accuracy")]
+    ("page", "last"),
+    [
+        ("quickstart", "[1. 0."),
+        ("your-data", "homophily 0.2, mlp: accuracy"),
+        ("trust", "["),
+    ],
 )
 def test_the_python_of_a_page_runs(
     page: str,
