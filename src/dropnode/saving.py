@@ -102,7 +102,7 @@ def save_model(
     provenance, extra : dict of JSON values, optional
         Stored unchanged, and returned by :func:`load_model`.
     encoders : Encoders, optional
-        What made features of tables, for :func:`load_encoders`.
+        What made features of tables, for :func:`~dropnode.saving.load_encoders`.
     """
     folder = Path(folder)
     files = {
