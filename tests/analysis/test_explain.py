@@ -13,6 +13,7 @@ import torch
 
 import oracles
 from dropnode.analysis.explain import Explanation, explain, first_layer
+from dropnode.data import load_dataset
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import NodeClassifier
@@ -29,6 +30,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     name: (name, {}) for name in METHODS if name not in REFUSED
 } | {
     "three layers": ("gcn", {"layers": 3}),
+    "fewer units than neighbours": ("gcn", {"hidden": 2, "layers": 3}),
     "no hop": ("grand", {"order": 0}),
     "batch norm": ("grand", {"batch_norm": True}),
     "fixed norm": ("grand", {"batch_norm": True, "input_norm": "fixed"}),
@@ -250,6 +252,31 @@ def test_strongest_nodes_and_columns_have_names_and_sums() -> None:
 def test_an_isolated_node_is_explained_by_itself() -> None:
     method, _ = trained("grand")
     assert explain(method, NODES - 1).nodes.tolist() == [NODES - 1]
+
+
+def test_a_network_whose_units_are_all_off_is_all_bias() -> None:
+    method = make_method("grand", "any", changes={"max_epochs": 1, "batch_norm": False}).method
+    train(method, ring(NODES), seed=0)
+    with torch.no_grad():
+        method.network.bias1.fill_(-1e3)
+    why = explain(method, 4)
+    assert why.score == why.bias == pytest.approx(method.network.bias2[why.label].item())
+    assert len(why.nodes) == 0
+    assert why.strongest_nodes() == why.strongest_columns() == []
+
+
+@pytest.mark.slow
+def test_on_cora_contributions_and_bias_are_the_logit() -> None:
+    graph = load_dataset("cora")
+    for name, preset in (("grand", "official"), ("grand", "fast"), ("grand-gcn", "official")):
+        method = make_method(name, "cora", preset, {"max_epochs": 20}).method
+        train(method, graph, seed=0)
+        logits = method.logits().double().numpy()
+        for node in range(0, graph.num_nodes, 400):
+            why = explain(method, node)
+            magnitude = np.abs(why.contributions).sum() + abs(why.bias)
+            total = why.by_node.sum() + why.bias
+            assert total == pytest.approx(logits[node, why.label], abs=1e-5 * magnitude)
 
 
 @pytest.mark.parametrize("variant", ["grand", "gcn", "convolutions with batch norm"])

@@ -150,8 +150,9 @@ def explain(
         direction[_code(against, len(logits), "against")] -= 1.0
     gradient = np.zeros_like(outputs[-1])
     gradient[view.place] = direction
-    reached, bias = _adjoint(layers, operator, outputs, gradient)
-    kept = reached.any(axis=1)
+    gradient, bias = _adjoint(layers, operator, outputs, gradient)
+    arriving, slopes = _factors(layers[0], operator, gradient)
+    kept = arriving.any(axis=1)
     return Explanation(
         node=int(view.nodes[view.place]),
         label=label,
@@ -160,7 +161,7 @@ def explain(
         bias=bias,
         logits=logits,
         nodes=view.nodes[kept],
-        contributions=_contributions(view.features, reached, layers[0].weight)[kept],
+        contributions=_contributions(view.features, arriving, slopes)[kept],
     )
 
 
@@ -234,34 +235,49 @@ def _features(part: GraphTensors) -> sp.csr_array:
 def _adjoint(
     layers: list[Layer], operator: sp.csr_array, outputs: list[np.ndarray], gradient: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Carry the gradient of a score from the last layer's output to the first layer's products.
+    """Carry the gradient of a score back from the last layer's output to the first layer's.
 
-    Returns the gradient by X W, and the part of the score that is not linear in X W. On the linear
-    region of the network, score = Σ gradient · X W + bias.
+    Also returns the bias: on the linear region of the network, the score is the sum of the bias and
+    of the gradient times the first layer's output without its own bias.
     """
-    bias = 0.0
-    for number in range(len(layers) - 1, -1, -1):
-        layer = layers[number]
-        bias += float((gradient @ layer.bias).sum())
-        gradient = polynomial(operator.T, layer.powers, gradient)
-        if number:
-            before = layers[number - 1]
-            gradient = gradient @ layer.weight.T
-            bias += float((gradient @ before.shift).sum())
-            gradient = gradient * before.gain
-            if before.active:
-                gradient = gradient * (outputs[number - 1] > 0)
+    bias = float((gradient @ layers[-1].bias).sum())
+    for before, layer, output in zip(layers[-2::-1], layers[:0:-1], outputs[-2::-1], strict=True):
+        gradient = polynomial(operator.T, layer.powers, gradient) @ layer.weight.T
+        bias += float((gradient @ before.shift).sum())
+        gradient = gradient * before.gain
+        if before.active:
+            gradient = gradient * (output > 0)
+        bias += float((gradient @ before.bias).sum())
     return gradient, bias
 
 
-def _contributions(features: sp.csr_array, reached: np.ndarray, weight: np.ndarray) -> sp.csr_array:
-    """Return X ⊙ (gradient Wᵀ) at the stored entries of X, without the dense matrix."""
+def _factors(
+    first: Layer, operator: sp.csr_array, gradient: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the gradient by the features as a product of two narrow matrices.
+
+    It is p(Âᵀ) G Wᵀ. A network that reads no edges after its first layer has a single row in G that
+    is not zero. Then p(Âᵀ) is needed for one column alone, which is a row of Ā.
+    """
+    rows = np.flatnonzero(gradient.any(axis=1))
+    if len(rows) >= gradient.shape[1]:
+        return polynomial(operator.T, first.powers, gradient), first.weight.T
+    unit = np.zeros((len(gradient), len(rows)))
+    unit[rows, np.arange(len(rows))] = 1.0
+    return polynomial(operator.T, first.powers, unit), gradient[rows] @ first.weight.T
+
+
+def _contributions(
+    features: sp.csr_array, arriving: np.ndarray, slopes: np.ndarray
+) -> sp.csr_array:
+    """Return X ⊙ (arriving · slopes) at the stored entries of X, without the dense matrix."""
     rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
     values = np.empty_like(features.data)
+    columns = np.ascontiguousarray(slopes.T)
     for first in range(0, len(values), ENTRIES):
         some = slice(first, first + ENTRIES)
-        slopes = np.einsum("eh,eh->e", reached[rows[some]], weight[features.indices[some]])
-        values[some] = features.data[some] * slopes
+        gradients = np.einsum("ek,ek->e", arriving[rows[some]], columns[features.indices[some]])
+        values[some] = features.data[some] * gradients
     return sp.csr_array((values, features.indices, features.indptr), shape=features.shape)
 
 
