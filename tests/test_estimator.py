@@ -284,6 +284,19 @@ def test_held_out_labels_tell_how_long_every_label_trains(blobs: tuple[np.ndarra
     assert np.array_equal(model.predict_proba(), again.predict_proba())
 
 
+def test_the_seed_chooses_the_labels_that_are_held_out(blobs: tuple[np.ndarray, ...]) -> None:
+    """Logistic regression draws nothing else, so that its validation shows them."""
+    X, _, few = blobs
+
+    def validated(seed: int) -> float:
+        model = GrandClassifier(method="logistic", random_state=seed).fit(X, few)
+        return float(model.validation_history_[0]["val_loss"])
+
+    losses = [validated(seed) for seed in (0, 1, 2, 0)]
+    assert losses[0] == losses[3]
+    assert len(set(losses)) == 3
+
+
 def test_without_validation_every_label_trains_for_a_fixed_time(
     blobs: tuple[np.ndarray, ...],
 ) -> None:
@@ -343,6 +356,20 @@ def test_new_rows_get_the_class_of_their_surroundings(
     fitted: GrandClassifier,
 ) -> None:
     assert fitted.predict([[0, 0.5], [6, 0.5], [0.5, 6]]).tolist() == [0, 1, 2]
+
+
+def test_a_model_that_is_fitted_again_joins_new_rows_to_its_new_nodes(
+    community: Graph, blobs: tuple[np.ndarray, ...]
+) -> None:
+    """From a table to a graph and back: nothing is left of the rows before."""
+    rows = np.random.default_rng(0).poisson(1.0, (5, community.num_features)).astype(float)
+    table, few = community.features + 10.0, np.where(np.arange(26) % 4, -1, community.labels)
+    again = quick(max_epochs=2)
+    for fit in (lambda model: model.fit(table, few), lambda model: model.fit(community)) * 2:
+        fit(again)
+        new = quick(max_epochs=2)
+        fit(new)
+        assert np.array_equal(again.predict_proba(rows), new.predict_proba(rows))
 
 
 def test_new_rows_leave_the_answer_for_training_nodes_alone(

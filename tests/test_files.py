@@ -18,6 +18,8 @@ from dropnode.files import (
     is_vacant,
     new_folder,
     remove_leftovers,
+    seal,
+    unseal,
     write_bytes,
     write_json,
 )
@@ -75,6 +77,18 @@ def test_values_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         write_json(tmp_path / "a.json", float("nan"))
     assert (tmp_path / "a.json").read_text() == "1\n"
+
+
+def test_a_seal_is_of_the_values_and_not_of_the_layout() -> None:
+    """A tool that sorts or indents a record again does it no harm; another value is noticed."""
+    record = {"seed": 3, "config": {"order": 8, "hidden": [32, 16]}, "name": "ä"}
+    sealed = seal(record)
+    for text in (json.dumps(sealed, sort_keys=True, indent=4), json.dumps(sealed, indent=None)):
+        assert unseal(json.loads(text)) == record
+    other = json.loads(json.dumps(sealed))
+    other["config"]["hidden"] = [16, 32]
+    with pytest.raises(ValueError, match="damaged or edited"):
+        unseal(other)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no file mode bits")

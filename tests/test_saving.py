@@ -22,6 +22,7 @@ from dropnode.files import record_sha256
 from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.grand.model import Grand
+from dropnode.methods.table import make_method
 from dropnode.ops.scaling import KINDS
 from dropnode.saving import load_encoders, load_model, save_model
 from dropnode.training import train
@@ -76,6 +77,18 @@ def test_a_loaded_model_predicts_the_same_bits(
     assert torch.equal(loaded.method.logits(rows=rows), method.logits(rows=rows))
     assert torch.equal(loaded.method.logits(graph), method.logits(graph))
     assert loaded.method.config == method.config
+
+
+@pytest.mark.parametrize("name", ["gcn", "grand", "grand-gat"])
+def test_loading_draws_nothing_from_the_users_generator(
+    name: str, community: Graph, tmp_path: Path
+) -> None:
+    method = make_method(name, None, changes={"max_epochs": 1}).method
+    train(method, community)
+    save_model(tmp_path, method, community)
+    before = torch.get_rng_state()
+    load_model(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_place_in_the_catalogue_is_kept(

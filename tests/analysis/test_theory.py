@@ -320,6 +320,10 @@ def test_a_fit_ignores_noise_and_tells_its_uncertainty() -> None:
     assert 0 < fit.uncertainty < 0.01  # type: ignore[operator]
     rough = fit_exponent(sizes, -errors * np.exp(0.2 * np.cos(7.0 * np.arange(9))))
     assert abs(rough.exponent - 2) < 3 * rough.uncertainty  # type: ignore[operator]
+    logs = np.log(sizes), np.log(errors) + 0.2 * np.cos(7.0 * np.arange(9))
+    slopes, covariance = np.polyfit(*logs, 1, cov=True)
+    assert rough.exponent == pytest.approx(slopes[0])
+    assert rough.uncertainty == pytest.approx(covariance[0, 0] ** 0.5)
     assert fit_exponent([0.1, 1.0], [0.1, 1.0]).exponent is None
 
 

@@ -14,9 +14,10 @@ from scipy.sparse.csgraph import connected_components
 from dropnode.analysis.attacks.random_edges import add_random_edges
 from dropnode.data import load_dataset
 from dropnode.errors import ConfigError, GraphError
-from dropnode.experiments.references import TRANSFORMS, Reference
+from dropnode.experiments.references import TRANSFORMS, Reference, one_class
 from dropnode.experiments.run import Request, load, prepare, run
 from dropnode.experiments.trials import Data, plan
+from dropnode.graph import Graph
 
 QUICK = {"max_epochs": 3, "hidden": 8, "order": 2}
 
@@ -95,6 +96,11 @@ def test_one_class_against_all_others() -> None:
     assert np.array_equal(graph.split.train, clean.split.train)
     with pytest.raises(ConfigError, match="class 99 of a graph with the classes 0 to"):
         Reference.parse("sbm@one-class:code=99").load()
+
+
+def test_a_node_of_unknown_class_is_none_of_the_others() -> None:
+    graph = Graph.from_edges([(0, 1)], np.eye(4), ["a", "b", None, "c"])
+    assert one_class(graph, 1).labels.tolist() == [0, 1, -1, 0]
 
 
 def test_a_place_on_an_axis() -> None:

@@ -88,8 +88,9 @@ def test_a_done_trial_is_never_changed(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.add([done(0)])
         better = replace(done(0)[0], metrics={"test_accuracy": 1.0}, seconds=0.1)
-        assert store.add([(better, history(99, 5)), failed(0), done(0)]) == 0
-        assert_whole(store, 0)
+        for later in ((better, history(99, 5)), failed(0), done(0)):
+            assert store.add([later]) == 0
+            assert_whole(store, 0)
 
 
 def test_a_failure_gives_way_to_a_later_one_and_to_success(tmp_path: Path) -> None:

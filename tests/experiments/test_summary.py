@@ -171,6 +171,29 @@ def test_failed_trials_and_missing_ones_are_counted_apart(whole: Results) -> Non
     assert row_of(whole, "grand-gcn", "pubmed").paper is None
 
 
+def test_trials_of_one_seed_on_several_splits_all_count(data: Data, stored: Stored) -> None:
+    """They pair with the trial of the same split and seed."""
+    means = {"grand": (0.8, 0.9), "grand-gcn": (0.79, 0.88)}
+    for name, (first, second) in means.items():
+        cell = stored.add(name, [first - 0.01, first, first + 0.01])
+        other = stored.add(name, [second] * 3)
+        moved = tuple(replace(trial, split="second", split_seed=1) for trial in other.trials)
+        for trial in moved:
+            stored.records[trial.id] = Record(
+                trial, "done", {"test_accuracy": second}, 1.0, "2026-11-16T02:10:00+00:00", {}
+            )
+        stored.add(name, [first - 0.01, first, first + 0.01])
+        stored.cells[-3:] = [replace(cell, trials=cell.trials + moved)]
+    results = summed_up(parse_spec("mine", TEXT), data, stored)
+    row = row_of(results, "grand", "cora")
+    assert (row.accuracy.n, row.asked) == (6, 6)
+    assert row.accuracy.mean == pytest.approx(85.0)
+    test = results.comparisons[0].test
+    assert (test.n_first, test.n_second) == (6, 6)
+    assert test.difference == pytest.approx(1.5)
+    assert test.wilcoxon_p == pytest.approx(2 / 2**6), "six pairs that all point one way"
+
+
 def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
     whole: Results,
 ) -> None:

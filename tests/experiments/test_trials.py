@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dropnode.analysis.metrics import BINS
+from dropnode.data import save_graph
 from dropnode.errors import ConfigError
 from dropnode.experiments.measures import Training, measure
 from dropnode.experiments.run import Job, Request, run, run_trial
@@ -191,6 +193,21 @@ def test_a_published_split_counts_once_and_a_drawn_one_as_often_as_asked() -> No
     drawn = [data.splits["sbm", seed] for seed in range(3)]
     assert len({split.name for split in drawn}) == 3
     assert len({tuple(split.test) for split in drawn}) == 3
+
+
+def test_a_file_with_another_split_is_another_trial(tmp_path: Path, community: Graph) -> None:
+    """Though its graph and the name of its split are the same; a catalogue's names are unique."""
+    split = community.split
+    assert split is not None
+    moved = Split(split.train, split.test, split.val, split.name)
+    ids = []
+    for number, chosen in enumerate((split, moved, split)):
+        path = str(tmp_path / f"{number}.npz")
+        save_graph(community.with_split(chosen), path)
+        data = Data.load([path])
+        assert data.splits[path, 0].name == split.name
+        ids.append(plan(data, path, 0, "grand", None, QUICK, 0).id)
+    assert ids[0] == ids[2] != ids[1]
 
 
 @given(st.data())

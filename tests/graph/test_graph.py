@@ -682,6 +682,18 @@ def test_the_fingerprint_follows_the_data_and_nothing_else() -> None:
     assert len({graph.fingerprint() for graph in [base, *changed]}) == 1 + len(changed)
 
 
+def test_the_fingerprint_of_a_split_tells_where_a_part_ends() -> None:
+    """The same nodes in the same order are another split if they are cut elsewhere."""
+    splits = [
+        Split([0, 1], [2], [3]),
+        Split([0], [1, 2], [3]),
+        Split([0], [1], [2, 3]),
+        Split([0, 1, 2, 3], [], []),
+    ]
+    assert len({split.fingerprint() for split in splits}) == len(splits)
+    assert Split([0, 1], [2], [3], name="other").fingerprint() == splits[0].fingerprint()
+
+
 def test_the_repr_counts(graph: Graph) -> None:
     assert repr(graph) == (
         "Graph('drinks': 3 nodes, 2 edges, 2 sparse features, 2 classes, 2 labels, "

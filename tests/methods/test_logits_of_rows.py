@@ -261,3 +261,15 @@ def test_what_old_nodes_send_is_computed_once_for_the_weights(name: str) -> None
     joined = method.tensors.joined_by(method.held(features), links)
     rounded(method, joined)[-4:].assert_near(after)
     assert not torch.allclose(after, before)
+
+
+@every_local_method
+def test_a_method_that_is_trained_again_forgets_the_graph_before(name: str) -> None:
+    changes = SHORT.get(name, {}) | ({} if name in CLOSED_FORM else {"max_epochs": 1})
+    again, new = (make_method(name, "any", changes=changes).method for _ in range(2))
+    train(again, ring(40), seed=1)
+    features, links = new_nodes(again, 3, 0, sparse=False)
+    again.new_logits(features, links)
+    for method in (again, new):
+        train(method, ring(40, chords=8, seed=5), seed=2)
+    assert torch.equal(again.new_logits(features, links), new.new_logits(features, links))

@@ -730,6 +730,21 @@ def test_a_method_that_draws_from_torch_is_seeded_by_the_run(community: Graph) -
     assert len({line["noise"] for line in runs[0]}) == 4, "every epoch draws anew"
 
 
+def test_every_batch_draws_anew(community: Graph) -> None:
+    """From its stream, and from torch's generator."""
+    drawn: list[tuple[int, float]] = []
+
+    class Noted(Slope):
+        def loss(self, batch: Any, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+            total, parts = super().loss(batch, stream)
+            drawn.append((stream.integer(), parts["noise"].item()))
+            return total, parts
+
+    train(Noted(batches=3, epochs=2), community)
+    for numbers in zip(*drawn, strict=True):
+        assert len(set(numbers)) == 6
+
+
 def test_a_closed_form_method_needs_no_epochs(community: Graph) -> None:
     method = Majority()
     outcome = train(method, community)

@@ -100,6 +100,12 @@ def test_a_flipped_bit_in_the_cache_changes_no_attack(empty_cache: Path, flips: 
             assert cached_flips("key", 8, found, nodes=20) == FLIPS, told
 
 
+def test_fewer_flips_than_are_kept_are_the_first_of_them() -> None:
+    assert cached_flips("key", 8, found, nodes=20) == FLIPS
+    assert cached_flips("key", 3, lambda _: pytest.fail("it ran"), nodes=20) == FLIPS[:3]
+    assert cached_flips("key", 8, lambda _: pytest.fail("it ran"), nodes=20) == FLIPS
+
+
 def test_an_interruption_keeps_what_was_found(empty_cache: Path) -> None:
     def interrupted(so_far: list[Flip]) -> Iterator[Flip]:
         yield from FLIPS[len(so_far) : len(so_far) + 3]
@@ -163,6 +169,10 @@ def test_the_key_is_what_determines_an_attack(graph: Graph) -> None:
     assert key(graph) != key(graph.with_split(moved))
     assert key(graph) == key(graph.with_split(others))
     assert key(graph) != key(graph, seed=1)
+    for node, counts in ((split.train[0], True), (split.test[0], False)):
+        labels = graph.labels.copy()
+        labels[node] = (labels[node] + 1) % 3
+        assert (key(graph) != key(graph.with_labels(labels, graph.class_names))) == counts
     assert key(graph) != key(apply_flips(graph, [(0, 1)]))
     assert key(graph) != fingerprint(graph, "metattack", 2, {})
 

@@ -7,14 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import small_graph
 
+from dropnode.analysis.attacks import metattack as attack
+from dropnode.analysis.attacks.factors import Factors
 from dropnode.analysis.attacks.flips import apply_flips
 from dropnode.analysis.attacks.metattack import (
     TRAIN_SHARE,
     Metattack,
+    best_flip,
     find_flips,
     metattack,
     surrogate_loss,
@@ -64,6 +69,37 @@ def test_as_many_pairs_change_as_the_rate_says_and_nobody_is_left_alone(
     alone = attacked.adjacency.sum(axis=1) == 0
     assert not (alone & (clean.adjacency.sum(axis=1) > 0)).any()
     assert attacked.split is clean.split
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from([1, 3, 8, 512]))
+def test_the_best_flip_is_that_of_a_loop_over_all_pairs(seed: int, rows: int) -> None:
+    """However many rows of scores exist at a time, on graphs with many nodes of one edge."""
+    generator = np.random.default_rng(seed)
+    nodes = 14
+    edges = {(generator.integers(high), high) for high in range(1, nodes)}
+    adjacency = small_adjacency(edges, nodes)
+    half = generator.standard_normal((nodes, nodes)).astype(np.float32)
+    scores = half + half.T
+    flips = [pair for pair in itertools.combinations(range(nodes), 2) if generator.random() < 0.2]
+    best, expected = -np.inf, None
+    for low, high in itertools.combinations(range(nodes), 2):
+        joined = adjacency[low, high] != 0
+        lonely = joined and 1 in (adjacency[[low]].sum(), adjacency[[high]].sum())
+        gain = -scores[low, high] if joined else scores[low, high]
+        if not lonely and (low, high) not in flips and gain > best:
+            best, expected = gain, (low, high)
+    nothing = sp.csr_array((nodes, 0), dtype=np.float32)
+    factors = Factors(torch.from_numpy(half), torch.eye(nodes), nothing, torch.zeros(nothing.shape))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attack, "BLOCK", rows)
+        assert best_flip(factors, adjacency, flips, None) == expected
+
+
+def small_adjacency(edges: set[tuple[int, int]], nodes: int) -> sp.csr_array:
+    low, high = np.array(sorted(edges)).T
+    half = sp.csr_array((np.ones(len(low), np.float32), (low, high)), shape=(nodes, nodes))
+    return sp.csr_array(half + half.T)
 
 
 def test_it_raises_the_loss_of_the_trained_surrogate_far_more_than_chance(graph: Graph) -> None:

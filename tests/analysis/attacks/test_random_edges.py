@@ -6,6 +6,7 @@ import pytest
 from small_graphs import small_graph
 
 from dropnode.analysis.attacks.random_edges import add_random_edges, number_of_edges
+from dropnode.data import load_dataset
 from dropnode.errors import ConfigError
 
 
@@ -23,6 +24,15 @@ def test_both_definitions_add_what_they_say(definition: str, added: int) -> None
     attacked = add_random_edges(graph, 0.05, definition=definition)
     assert attacked.num_edges == graph.num_edges + wanted
     assert wanted == pytest.approx(added * graph.num_edges / 100, abs=5)
+
+
+def test_fake_edges_join_all_nodes_alike() -> None:
+    """Of 6,000 ends, half are in either half of the nodes, up to five standard deviations."""
+    graph = load_dataset("sbm", nodes=600, classes=3)
+    fake = add_random_edges(graph, 1.0).adjacency - graph.adjacency
+    ends = fake.sum(axis=1)
+    assert ends.sum() == 6000
+    assert abs(ends[:300].sum() / 6000 - 0.5) < 5 * 0.5 / 6000**0.5
 
 
 @pytest.mark.parametrize("rate", [0.105, 0.001])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dropnode import files
-from dropnode.ops.kernels import cache
+from dropnode.ops.kernels import cache, jit
 from dropnode.ops.kernels.bits import transpose_words
 from dropnode.ops.kernels.jit import kernel
 
@@ -91,6 +91,30 @@ def test_a_compiled_kernel_is_found_again(file: Path) -> None:
     other = Fresh(tripled)
     np.testing.assert_array_equal(other(VALUES.astype(np.float64)), TRIPLED.astype(np.float64))
     assert not other.loaded, "other types are another kernel"
+
+
+def test_a_change_of_what_a_kernel_may_call_is_compiled_anew(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files beside the kernel, and those of the kernels that all may call."""
+    own, common = tmp_path / "own", tmp_path / "common"
+    folders = []
+    for version, changed in enumerate((None, own, common)):
+        for folder in (own, common):
+            folder.mkdir(exist_ok=True)
+            text = f"VERSION = {version}" if folder == changed else "VERSION = 0"
+            (folder / "some.py").write_text(text)
+        made: dict[str, Any] = {}
+        code = "def doubled(values, out):\n    out[:] = 2 * values\n"
+        exec(compile(code, str(own / "some.py"), "exec"), made)
+        with monkeypatch.context() as patch:
+            patch.setattr(jit, "__file__", str(common / "jit.py"))
+            jit._sources.cache_clear()
+            compiled: Any = kernel(made["doubled"])
+            folders.append(compiled._cache.cache_path)
+        jit._sources.cache_clear()
+    assert len(set(folders)) == 3
+    assert all(folder.startswith(str(home)) for folder in folders)
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -63,6 +63,17 @@ def test_propagation_is_the_average_of_powers(
         np.testing.assert_array_equal(x, before)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("width", [16, 64, 80])
+def test_propagation_in_place_reads_no_row_that_it_has_written(width: int, order: int) -> None:
+    """Also of a single block of columns, which needs no copy if there are several hops."""
+    matrix = random_csr(np.random.default_rng(6), 40, 40, 0.3) / 8
+    x = numbers(7, 40, width)
+    before = x.copy()
+    propagate(csr(matrix), x, order, x)
+    assert_propagated(matrix, before, order, x)
+
+
 @pytest.mark.parametrize("width", [64, 144])
 def test_propagation_with_wide_indices_has_the_same_bits(width: int) -> None:
     matrix = random_csr(np.random.default_rng(0), 50, 50, 0.2) / 8

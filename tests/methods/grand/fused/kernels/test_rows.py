@@ -240,6 +240,12 @@ def test_more_nodes_than_there_are_chunks(nodes: int, normed: bool) -> None:
     assert_learnt(Case(0, nodes=nodes, views=4, normed=normed))
 
 
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("hidden", [80, 130])
+def test_more_units_than_a_word_has_bits(hidden: int, normed: bool) -> None:
+    assert_learnt(Case(3, hidden=hidden, normed=normed))
+
+
 @pytest.mark.parametrize("views", [1, 2, 4])
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0])
 def test_extreme_logits_stay_finite(views: int, temperature: float) -> None:
