@@ -160,6 +160,18 @@ def fitted_words() -> tuple[TableModel, Any, Any]:
     return TableModel.fit(tables, GrandClassifier(random_state=0, max_epochs=1)), nodes, edges
 
 
+def test_sparse_features_are_saved_and_new_rows_are_sparse_too(tmp_path: Path) -> None:
+    nodes, edges = community()
+    nodes["about"] = [f"word{at % 17} word{at % 19 + 20}" for at in range(40)]
+    tables = read_tables(pa.table(nodes), pa.table(edges), label="drinks", text="about")
+    assert sp.issparse(tables.graph.features)
+    TableModel.fit(tables, GrandClassifier(random_state=0, max_epochs=2)).save(tmp_path / "model")
+    model = TableModel.load(tmp_path / "model")
+    new = {"id": ["q"], "age": [33.0], "about": ["word3 unseen"]}
+    found = model.predict_new(pa.table(new), pa.table({"source": ["q"], "target": ["-0n"]}))
+    assert found.ids.tolist() == ["q"]
+
+
 @pytest.mark.parametrize("method", ["label-propagation", "logistic", "grand-gat"])
 def test_every_method_takes_new_nodes(method: str) -> None:
     epochs = {} if method in ("label-propagation", "logistic") else {"max_epochs": 3}

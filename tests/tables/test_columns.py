@@ -37,7 +37,7 @@ def fit(table: Table, **roles: Any) -> tuple[Encoders, dict[str, str]]:
     columns, reports = fit_columns(table, [], Roles.of(**roles), problems)
     problems.check()
     blocks = [encoder.transform(table, problems) for encoder in columns]
-    sparse = bool(blocks) and are_sparse(blocks)
+    sparse = are_sparse(blocks) if blocks else False
     return Encoders("", tuple(columns), sparse=sparse), {r.column: r.became for r in reports}
 
 
@@ -196,8 +196,9 @@ def test_a_text_among_numbers_is_a_mistake_unless_it_is_said() -> None:
 def test_many_columns_are_stored_sparse_if_most_of_them_are_zero() -> None:
     words = [" ".join(f"word{(row * k) % 97}" for k in range(5)) for row in range(60)]
     encoders, _ = fit(table_of(about=words, x=[float(row) for row in range(60)]), text="about")
-    assert encoders.sparse
+    assert encoders.sparse is True
     assert encoders.scaling == "none"
+    assert Encoders.from_record(json.loads(json.dumps(encoders.record()))) == encoders
     dense, _ = fit(table_of(x=[float(row) for row in range(60)]))
     assert not dense.sparse
     assert joined([np.ones((2, 1), np.float32), sp.eye_array(2)], False).tolist() == [

@@ -166,4 +166,4 @@ def are_sparse(blocks: Sequence[Matrix]) -> bool:
     """Return whether blocks of features take less room if they are stored sparse."""
     width = sum(block.shape[1] for block in blocks)
     entries = sum(block.nnz if sp.issparse(block) else np.count_nonzero(block) for block in blocks)
-    return width >= NARROW and entries < DENSE * width * blocks[0].shape[0]
+    return bool(width >= NARROW and entries < DENSE * width * blocks[0].shape[0])
