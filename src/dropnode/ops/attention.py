@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from dropnode.ops.bernoulli import fill
 from dropnode.ops.kernels.attention import GROUP, Attention, Layout
 from dropnode.ops.propagation import SparseMatrix
 
@@ -83,7 +84,7 @@ def _kept(edges: int, heads: int, dropout: float) -> np.ndarray:
     if dropout == 0:
         return np.empty((0, heads), dtype=np.bool_)
     flags = torch.empty(edges + GROUP, heads, dtype=torch.bool)
-    flags[:edges].bernoulli_(1.0 - dropout)
+    fill(flags[:edges], 1.0 - dropout)
     return flags.numpy()
 
 
