@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from dropnode.data import load_dataset
 from dropnode.errors import TrainingError
+from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
 from dropnode.methods.table import make_method
@@ -32,7 +34,8 @@ from dropnode.ops.kernels.threads import (
     ranges,
     settle,
 )
-from dropnode.training import train
+from dropnode.ops.randomness import Stream
+from dropnode.training import Method, Phase, State, train
 
 Result = TypeVar("Result")
 
@@ -228,6 +231,26 @@ def test_a_process_forked_after_a_fit_can_fit() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+class OwnMethod(Method):
+    """A method that somebody else wrote: it uses torch as soon as a training begins."""
+
+    def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
+        # Large enough to be shared among threads.
+        self.answer = torch.ones(2**20).sqrt()[: graph.num_classes].expand(graph.num_nodes, -1)
+
+    def phases(self) -> list[Phase]:
+        return []
+
+    def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
+        return self.answer
+
+    def state(self) -> State:
+        return {}
+
+    def load_state(self, state: State) -> None:
+        pass
+
+
 @pytest.mark.usefixtures("two_threads")
 def test_a_thread_never_takes_the_limit_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch stores a limit for the process for a moment, in which a thread may use it first."""
@@ -250,6 +273,9 @@ def test_a_thread_never_takes_the_limit_of_another(monkeypatch: pytest.MonkeyPat
     train(fitted, graph)
     uses: list[Callable[[], object]] = [
         lambda: train(other, graph),
+        lambda: train(OwnMethod(), graph),
+        lambda: make_method("mlp", "any"),
+        lambda: fitted.held(graph.features),
         fitted.logits,
         settle,
     ]
