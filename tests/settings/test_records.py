@@ -1,18 +1,12 @@
-"""The strict reader: what it takes, and what it says to everything else."""
+"""The strict reader of records: what it takes, and what it says to everything else."""
 
 from __future__ import annotations
 
-import math
-import sys
-import time
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 
 from dropnode.errors import ConfigError
@@ -22,16 +16,9 @@ from dropnode.settings import (
     choice,
     count,
     rate,
-    read_changes,
-    read_json,
     read_record,
     read_value,
-    read_yaml,
-    repeats,
-    seed,
     share,
-    suggestion,
-    width,
 )
 
 
@@ -177,40 +164,6 @@ def test_missing_keys_are_those_of_the_file() -> None:
         read_record(Painted, {}, "here")
 
 
-SETTINGS = """
-from dataclasses import dataclass
-from typing import Optional, Union
-from dropnode.settings import Config, count
-
-@dataclass(frozen=True)
-class Settings(Config):
-    hidden: int
-    order: int | None = count(default=None)
-    widths: tuple[int, ...] = (1, 2)
-"""
-
-
-@pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
-@pytest.mark.parametrize("union", ["int | None", "Optional[int]", "Union[int, None]"])
-def test_annotations_may_be_types_or_text(
-    union: str, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = types.ModuleType("made")
-    monkeypatch.setitem(sys.modules, "made", made)
-    exec(
-        compile(first + SETTINGS.replace("int | None", union), "made", "exec", dont_inherit=True),
-        made.__dict__,
-    )
-    assert made.Settings(3).as_dict() == {"hidden": 3, "order": None, "widths": [1, 2]}
-    assert made.Settings(3, np.int64(4)).identity() == {"hidden": 3, "order": 4}
-    with pytest.raises(ConfigError, match="order = 0; expected a whole number of at least 1"):
-        made.Settings(3, order=0)
-    with pytest.raises(ConfigError, match="order = 'x'; expected a whole number"):
-        made.Settings(3, order="x")
-    with pytest.raises(ConfigError, match="widths = 'x'; expected a list of whole numbers"):
-        made.Settings(3, widths="x")
-
-
 def test_a_single_value_can_be_read() -> None:
     assert read_value(list[str], ("a",), "names") == ["a"]
     assert read_value(dict[str, float], {"a": 1}, "figures") == {"a": 1.0}
@@ -224,140 +177,3 @@ def test_keys_can_be_checked_alone() -> None:
         check_keys({"a": 1, "c": 1}, ["a"], ["b"], "a row")
     with pytest.raises(ConfigError, match="a row lacks a"):
         check_keys({"b": 1}, ["a"], ["b"], "a row")
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("a: 1\nb: 2\na: 3\n", "the key 'a' occurs twice"),
-        ("a: {x: 1, x: 2}\n", "the key 'x' occurs twice"),
-        ("a: [1\n", "not valid YAML"),
-    ],
-)
-def test_yaml_that_is_wrong_is_an_error(text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        read_yaml(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (b'{"a": 1, "b": {"x": 1, "x": 2}}', "the key 'x' occurs twice"),
-        (b'{"a": NaN}', "NaN is not a number in JSON"),
-        (b'{"a": 1', "is not valid JSON"),
-        (b'{"a": "\xff"}', "is not valid JSON"),
-    ],
-)
-def test_json_that_is_wrong_is_an_error(tmp_path: Path, text: bytes, told: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(text)
-    with pytest.raises(ConfigError, match=told) as caught:
-        read_json(path)
-    assert str(path) in str(caught.value)
-
-
-def test_json_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"α": [1, 2.5, null]}', encoding="utf-8")
-    assert read_json(tmp_path / "a.json") == {"α": [1, 2.5, None]}
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("4", 4),
-        ("-1", -1),
-        ("1e-3", 0.001),
-        ("True", True),
-        ("false", False),
-        ("4, 0,5", [4, 0, 5]),
-        ("4,x", "4,x"),
-        ("gat", "gat"),
-        ("a=b", "a=b"),
-        ("", ""),
-    ],
-)
-def test_a_setting_of_the_command_line_is_read(text: str, value: Any) -> None:
-    changes = read_changes(["other=1", f" key = {text} "])
-    assert changes == {"other": 1, "key": value}
-    assert type(changes["key"]) is type(value)
-
-
-@pytest.mark.parametrize("pair", ["key", "=3", "", " =1"])
-def test_a_setting_without_a_key_or_a_sign_is_an_error(pair: str) -> None:
-    with pytest.raises(ConfigError, match="expected KEY=VALUE"):
-        read_changes([pair])
-
-
-def test_the_last_setting_of_a_key_counts() -> None:
-    assert read_changes(["order=2", "head=gat", "order=3"]) == {"order": 3, "head": "gat"}
-
-
-def test_a_suggestion_does_not_mind_capitals() -> None:
-    assert suggestion("CORA", ["cora", "pubmed"]) == "; did you mean 'cora'?"
-    assert suggestion("x", iter(["cora", "pubmed"])) == "; expected one of cora, pubmed"
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        (count(), 10**9 + 1, "x = 1000000001; expected at most 1,000,000,000"),
-        (repeats(), 10**18, "x = 1000000000000000000; expected at most 1,000"),
-        (repeats(least=0), 1e18, "x = 1000000000000000000; expected at most 1,000"),
-        (width(), int("9" * 400), "…; expected at most 1,000,000"),
-        pytest.param(width(), 10**5000, "x = <int>; expected at most 1,000,000", id="digits"),
-        (seed(), 2**63, "expected at most 9,223,372,036,854,775,807"),
-    ],
-)
-def test_a_number_that_cannot_be_meant_is_refused_with_the_limit(
-    field: Any, value: Any, told: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_value(int, value, "x", field)
-    assert told in str(caught.value)
-    assert len(str(caught.value)) < 200
-
-
-def test_a_number_too_large_for_a_float_is_no_number() -> None:
-    with pytest.raises(ConfigError, match="expected a number"):
-        read_value(float, 10**400, "x")
-    for text in ("9" * 5000, "9" * 5000 + ",1"):
-        assert read_changes([f"x={text}"])["x"] in (text, math.inf)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("x" * 1_000_001, "1,000,001 characters of YAML; expected at most 1,000,000"),
-        ("\n".join(f"k{i}: 1" for i in range(40_000)), "more than 20,000 values"),
-        ("[" * 60, "more than 50 levels"),
-        ("a: &a [*a]", "an alias stands for what it is part of"),
-        (
-            "a0: [x]\nb0: &b0 [x]\n"
-            + "".join(f"b{i + 1}: &b{i + 1} [{f'*b{i},' * 9}]\n" for i in range(9)),
-            "more than 20,000 values",
-        ),
-        ("a: !!timestamp x", "the tag tag:yaml.org,2002:timestamp"),
-        ("a: !!bool x", "the tag"),
-        ("a: !!python/object:os.system x", "the tag"),
-        ("? [a]\n: 1", "unhashable"),
-    ],
-)
-def test_yaml_beyond_limits_is_refused_at_once(text: str, told: str) -> None:
-    started = time.process_time()
-    with pytest.raises(ConfigError, match=told):
-        read_yaml(text)
-    assert time.process_time() - started < 8
-
-
-def test_aliases_are_read() -> None:
-    assert read_yaml("a: &x [1, 2]\nb: *x\nc: {<<: {d: 3}, e: 4}") == {
-        "a": [1, 2],
-        "b": [1, 2],
-        "c": {"d": 3, "e": 4},
-    }
-
-
-def test_json_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("[" * 100_000)
-    with pytest.raises(ConfigError, match="is not valid JSON"):
-        read_json(tmp_path / "a.json")
