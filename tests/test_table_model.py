@@ -149,7 +149,7 @@ def test_features_are_scaled_as_suits_their_encoders(model: Any) -> None:
     trained, _, _ = model
     assert trained.classifier.config_.feature_scaling == "none"
     words, _, _ = fitted_words()
-    assert words.classifier.config_.feature_scaling == "row"
+    assert words.classifier.config_.feature_scaling == "auto"
     given, _, _ = fitted(feature_scaling="standard", max_epochs=1)
     assert given.classifier.config_.feature_scaling == "standard"
 

@@ -34,7 +34,7 @@ from dropnode.graph.arrays import Matrix, compressed_rows
 from dropnode.graph.checks import PARTS
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import method_type
-from dropnode.ops.scaling import FeatureScaling
+from dropnode.ops.scaling import KINDS, FeatureScaling
 from dropnode.settings import parse_json, read_record, suggestion
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def save_model(
         "versions": versions(),
         "method": method.name,
         "config": method.config.as_dict(),
+        "scaling": method.scaling.kind,
         "classes": _described(np.array(graph.class_names) if classes is None else classes),
         "graph": {
             "name": graph.name,
@@ -183,7 +184,8 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
             f"{folder / MODEL} lists {len(classes)} classes for {graph.num_classes} class names; "
             "save the model again"
         )
-    _read(folder / WEIGHTS, lambda: _restore(method, graph, weights))
+    scaling = document.scaling or method.config.feature_scaling
+    _read(folder / WEIGHTS, lambda: _restore(method, graph, weights, scaling))
     return SavedModel(method, graph, classes, document.provenance, document.extra)
 
 
@@ -223,6 +225,8 @@ class _Document:
     # Models saved before there were other methods have no method name.
     method: str = "grand"
     encoders: dict[str, Any] | None = None
+    # Models saved before there was "auto" have the scaling of their configuration.
+    scaling: str | None = None
 
 
 def _document(path: Path) -> _Document:
@@ -299,12 +303,14 @@ def _weights(method: NodeClassifier) -> Arrays:
     return arrays | {f"scaling/{k}": value for k, value in learnt.items() if value is not None}
 
 
-def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays) -> None:
+def _restore(method: NodeClassifier, graph: Graph, arrays: Arrays, kind: str) -> None:
     learnt = {name: arrays.get(f"scaling/{name}") for name in ("mean", "deviation")}
     for name, values in learnt.items():
         if values is not None and values.shape != (graph.num_features,):
             raise ValueError(f"{name} has shape {values.shape} for {graph.num_features} features")
-    scaling = FeatureScaling(method.config.feature_scaling, **learnt)
+    if kind not in KINDS:
+        raise ValueError(f"unknown scaling {kind!r}{suggestion(kind, KINDS)}")
+    scaling = FeatureScaling(kind, **learnt)
     head = {name: values for name, values in arrays.items() if name.startswith("head/")}
     _check_names(arrays, {*head, "scaling/mean", "scaling/deviation"})
     state = {name.removeprefix("head/"): torch.tensor(values) for name, values in head.items()}

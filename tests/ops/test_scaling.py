@@ -14,7 +14,7 @@ import oracles
 from dropnode.data import load_dataset
 from dropnode.errors import GraphError
 from dropnode.graph.arrays import Matrix
-from dropnode.ops.scaling import KINDS, FeatureScaling
+from dropnode.ops.scaling import CHOICES, KINDS, LENGTH, FeatureScaling, suitable
 from oracles import RandomGraph, random_graphs
 
 
@@ -104,6 +104,27 @@ def test_negative_features_have_no_row_scaling() -> None:
             FeatureScaling.fit("row", features).apply(features)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_have_one_length_and_empty_rows_stay_empty(size: float) -> None:
+    raw = np.array([[0.3, 0.0, -0.4, 0.0], [0.0] * 4, [0.0, 0.0, 0.0, 0.7]])
+    for features in both(raw * size):
+        scaled = FeatureScaling.fit("unit", features).apply(features)
+        assert sp.issparse(scaled) == sp.issparse(features)
+        assert scaled.dtype == np.float32
+        expected = [[0.6, 0, -0.8, 0], [0] * 4, [0, 0, 0, 1]]
+        np.testing.assert_allclose(dense(scaled), LENGTH * np.array(expected), rtol=1e-6)
+
+
+def test_auto_goes_by_the_values_and_not_by_their_form() -> None:
+    generator = np.random.default_rng(0)
+    words = (generator.random((30, 20)) < 0.1) * generator.integers(1, 5, (30, 20))
+    sizes = generator.normal(170.0, 10.0, (30, 4))
+    for raw, kind in ((words, "unit"), (sizes, "standard")):
+        for features in both(raw):
+            assert suitable(features) == kind
+            assert FeatureScaling.fit("auto", features).kind == kind
+
+
 def test_standard_gives_unit_variance_and_centres_what_is_dense() -> None:
     generator = np.random.default_rng(0)
     raw = generator.poisson(2.0, (50, 4)) * np.array([1.0, 10.0, 0.01, 3.0])
@@ -157,7 +178,7 @@ def test_none_changes_nothing() -> None:
         np.testing.assert_array_equal(dense(scaled), dense(features))
 
 
-@pytest.mark.parametrize("kind", ["row", "standard", "none"])
+@pytest.mark.parametrize("kind", CHOICES)
 def test_the_callers_features_are_left_alone(kind: str) -> None:
     for features in both(np.array([[1.0, 2.0], [0.0, 5.0], [4.0, 4.0]])):
         before = dense(features).copy()

@@ -77,7 +77,7 @@ def test_zeros_and_ones_stay_as_they_are() -> None:
     encoders, told = fit(table)
     assert told == {"a": "zeros and ones", "b": "zeros and ones, and whether one is missing"}
     assert encoded(encoders, table).tolist() == [[0, 0, 0], [1, 0, 1], [1, 1, 0]]
-    assert encoders.scaling == "row"
+    assert encoders.scaling == "auto"
 
 
 def test_categories_are_those_of_a_one_hot_encoder() -> None:

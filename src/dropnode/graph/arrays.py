@@ -83,6 +83,33 @@ def plain(values: Any) -> Any:
     )
 
 
+def lighter(features: Matrix) -> Matrix:
+    """Return features dense or sparse, whichever takes less memory.
+
+    So a result does not depend on the form in which a caller happened to have the features.
+    """
+    sparse = sp.issparse(features)
+    entries = features.nnz if sparse else int(np.count_nonzero(features))
+    if lighter_sparse(entries, features.shape):
+        return features if sparse else sp.csr_array(features)
+    return features.toarray() if sparse else features
+
+
+def lighter_sparse(entries: int, shape: tuple[int, int]) -> bool:
+    """Return whether a matrix with so many nonzero entries takes less memory if it is sparse.
+
+    A stored entry has the number of its column beside it, which takes as much memory again.
+    """
+    return bool(2 * entries < shape[0] * shape[1])
+
+
+def held_like(features: Matrix, others: Matrix) -> Matrix:
+    """Return features dense or sparse, as ``others`` are."""
+    if sp.issparse(others):
+        return sp.csr_array(features)
+    return features.toarray() if sp.issparse(features) else features
+
+
 def compressed_rows(parts: tuple[Any, ...], shape: Any) -> sp.csr_array:
     """Return the sparse matrix of (data, indices, indptr) that a file holds, checked."""
     try:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
-from dropnode.graph.arrays import Matrix
+from dropnode.graph.arrays import Matrix, held_like, lighter
 from dropnode.graph.checks import to_nodes
 
 
@@ -52,7 +52,7 @@ class NeighbourIndex:
             raise GraphError(
                 f"k is {k!r}; a nearest-neighbour graph needs a whole number of at least 1"
             )
-        self.features, self.k = features, int(k)
+        self.features, self.k = lighter(features), int(k)
 
     def graph(self) -> sp.csr_array:
         """Return the nearest-neighbour graph of the rows, see :func:`nearest_neighbour_graph`."""
@@ -63,10 +63,7 @@ class NeighbourIndex:
         return sp.csr_array(directed.maximum(directed.T), dtype=np.float32)
 
     def links(self, new: Matrix) -> sp.csr_array:
-        """Join each new row to its ``k`` nearest indexed rows (new × indexed), weighted alike.
-
-        ``new`` is stored as the indexed features are, dense or sparse.
-        """
+        """Join each new row to its ``k`` nearest indexed rows (new × indexed), weighted alike."""
         if new.shape[1] != self.features.shape[1]:
             raise GraphError(
                 f"new nodes have {new.shape[1]:,} features, but training nodes have "
@@ -74,7 +71,9 @@ class NeighbourIndex:
             )
         if self._rows == 1:
             return sp.csr_array(np.ones((new.shape[0], 1), dtype=np.float32))
-        distances, nearest = self._index.kneighbors(new, n_neighbors=min(self.k, self._rows))
+        distances, nearest = self._index.kneighbors(
+            held_like(new, self.features), n_neighbors=min(self.k, self._rows)
+        )
         return _edges(distances, nearest, self._reach_of(distances), self._reach)
 
     @property

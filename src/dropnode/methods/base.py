@@ -28,7 +28,7 @@ from torch import nn
 
 from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph, Split
-from dropnode.graph.arrays import Matrix
+from dropnode.graph.arrays import Matrix, held_like, lighter
 from dropnode.memory import check_memory
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import settle
@@ -104,7 +104,7 @@ class NodeClassifier(Method):
 
     @property
     def sparse_features(self) -> bool | None:
-        """Whether features are held sparse; None holds them as they come."""
+        """Whether features are held sparse; None holds them in the lighter form."""
         return None
 
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
@@ -116,7 +116,9 @@ class NodeClassifier(Method):
         check_memory(
             self.least_memory(sizes), "training", "lower hidden, or the number of views or heads"
         )
-        self._set_up(graph, FeatureScaling.fit(self.config.feature_scaling, graph.features))
+        self._set_up(
+            graph, FeatureScaling.fit(self.config.feature_scaling, lighter(graph.features))
+        )
         self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
         self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
         self.validates = len(split.val) > 0
@@ -145,6 +147,7 @@ class NodeClassifier(Method):
     def _set_up(self, graph: Graph, scaling: FeatureScaling) -> None:
         sizes = Sizes(graph.num_nodes, graph.num_features, graph.num_classes)
         self.scaling, self.sizes = scaling, sizes
+        self._raw = lighter(graph.features)[:0]
         self.network = self.make_network(sizes).to(self.device)
         self.tensors = self.tensors_of(graph)
 
@@ -160,7 +163,9 @@ class NodeClassifier(Method):
                 f"the graph has {features.shape[1]:,} features per node, but the model was trained "
                 f"with {self.sizes.features:,}; use the same columns in the same order"
             )
-        scaled = self.scaling.apply(features)
+        # Whether raw features are dense or sparse must not depend on the form in which they come:
+        # the two are scaled, and summed, in another way.
+        scaled = self.scaling.apply(held_like(features, self._raw))
         sparse = self.sparse_features
         if sp.issparse(scaled) if sparse is None else sparse:
             return SparseMatrix.from_scipy(scaled, self.device)

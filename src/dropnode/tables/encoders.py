@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
-from dropnode.graph.arrays import Matrix
+from dropnode.graph.arrays import Matrix, lighter_sparse
 from dropnode.settings import count, read_record
 from dropnode.tables.column_encoders import Categories, Encoder, Items, Numbers, Vectors
 from dropnode.tables.files import read_table
@@ -23,9 +23,6 @@ from dropnode.tables.words import Words
 _KINDS: dict[str, type[Encoder]] = {
     kind.kind: kind for kind in (Numbers, Categories, Items, Vectors, Words)
 }
-
-NARROW, DENSE = 32, 0.25
-"""Fewer features than the first, or a larger share of them that is not zero, are stored dense."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,12 @@ class Encoders:
     def scaling(self) -> str:
         """The scaling of features that suits them, a ``feature_scaling`` of methods.
 
-        Words, categories and flags are shares of a row. All others are on one scale already.
+        Numbers and places in the graph are on one scale already, which is also that of the columns
+        beside them.
         """
-        counts = self.columns and all(encoder.nonnegative for encoder in self.columns)
-        return "row" if counts and not self.vector_size else "none"
+        counts = all(encoder.nonnegative for encoder in self.columns)
+        alone = not self.structure and not (self.columns and self.vector_size)
+        return "auto" if counts and alone else "none"
 
     def transform(self, table: Any, features: Any = None) -> Matrix:
         """Return the features of the rows of a table, encoded as the training rows were.
@@ -157,13 +156,14 @@ def _encoder(record: Any, where: str) -> Encoder:
 def joined(blocks: Sequence[Matrix], sparse: bool) -> Matrix:
     """Return blocks of features side by side, all sparse or all dense."""
     if sparse:
-        return sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float32))
+        held = [sp.csr_array(block) for block in blocks]
+        return sp.csr_array(sp.hstack(held, format="csr", dtype=np.float32))
     dense = [block.toarray() if sp.issparse(block) else block for block in blocks]
     return np.hstack(dense, dtype=np.float32)
 
 
 def are_sparse(blocks: Sequence[Matrix]) -> bool:
-    """Return whether blocks of features take less room if they are stored sparse."""
+    """Return whether blocks of features take less memory if they are stored sparse."""
     width = sum(block.shape[1] for block in blocks)
     entries = sum(block.nnz if sp.issparse(block) else np.count_nonzero(block) for block in blocks)
-    return bool(width >= NARROW and entries < DENSE * width * blocks[0].shape[0])
+    return lighter_sparse(int(entries), (blocks[0].shape[0], width))

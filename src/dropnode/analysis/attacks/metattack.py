@@ -48,7 +48,7 @@ from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.threads import Threads, at_most, in_parallel
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
-from dropnode.ops.scaling import KINDS, FeatureScaling
+from dropnode.ops.scaling import CHOICES, FeatureScaling
 from dropnode.settings import (
     MOST_REPEATS,
     Config,
@@ -99,7 +99,7 @@ class Metattack(Config):
     seed: int = seed(default=0)
     degree_test: bool = flag(default=True)
     cutoff: float = positive(default=CUTOFF)
-    feature_scaling: str = choice(*KINDS, default="none")
+    feature_scaling: str = choice(*CHOICES, default="none")
     hidden: int = width(default=16)
     steps: int = repeats(default=100)
     learning_rate: float = positive(default=0.1)

@@ -16,7 +16,7 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import dropped, entry_mask
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Dropout, Stream
-from dropnode.ops.scaling import KINDS
+from dropnode.ops.scaling import CHOICES
 from dropnode.settings import Config, choice, count, positive, weight
 from dropnode.training import Phase
 from dropnode.training.optimiser import Adam
@@ -39,7 +39,7 @@ class BaselineConfig(Config):
     max_epochs : the most epochs to run; exactly so many if nothing validates
     """
 
-    feature_scaling: str = choice(*KINDS)
+    feature_scaling: str = choice(*CHOICES)
     learning_rate: float = positive()
     weight_decay: float = weight()
     stopping: str = choice("loss", "loss-or-accuracy", "accuracy", "never")

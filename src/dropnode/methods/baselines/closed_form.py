@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dropnode.methods.baselines.base import Baseline
-from dropnode.ops.scaling import KINDS
+from dropnode.ops.scaling import CHOICES
 from dropnode.settings import Config, choice
 from dropnode.training import Outcome, Phase
 
@@ -19,7 +19,7 @@ class ClosedFormConfig(Config):
     feature_scaling : how features are scaled, see :class:`dropnode.ops.scaling.FeatureScaling`
     """
 
-    feature_scaling: str = choice(*KINDS)
+    feature_scaling: str = choice(*CHOICES)
 
 
 class ClosedForm(Baseline):

@@ -10,7 +10,7 @@ from typing import Any
 from dropnode.errors import ConfigError
 from dropnode.methods.grand.heads import HEADS
 from dropnode.ops.perturb import PERTURBATIONS
-from dropnode.ops.scaling import KINDS
+from dropnode.ops.scaling import CHOICES
 from dropnode.settings import (
     Config,
     choice,
@@ -67,7 +67,7 @@ class GrandConfig(Config):
     attention_heads : number of heads of the ``"gat"`` head; they share ``hidden``
     """
 
-    feature_scaling: str = choice(*KINDS)
+    feature_scaling: str = choice(*CHOICES)
     perturbation: str = choice(*PERTURBATIONS)
     drop_rate: float = rate()
     order: int = repeats(least=0)
