@@ -92,9 +92,7 @@ def suspicious_labels(labels: Any, fit: Fit, *, folds: int = 5, seed: int = 0) -
             f"labels are {codes.dtype} of shape {codes.shape}; expected a class code from 0 on for "
             "every node, -1 where it is unknown"
         )
-    folds = read_value(int, folds, "folds", repeats(least=2))
-    stream = Stream(read_value(int, seed, "seed", seed_field())).at("folds")
-    judged, fold = _folds(codes, folds, stream.generator())
+    judged, fold = label_folds(codes, folds, seed)
     rows = np.empty((0, 0))
     for number in np.unique(fold):
         mask = codes != UNKNOWN
@@ -104,7 +102,30 @@ def suspicious_labels(labels: Any, fit: Fit, *, folds: int = 5, seed: int = 0) -
         if not len(rows):
             rows = np.empty((len(judged), found.shape[1]))
         rows[fold == number] = found[held]
-    return _ranked(judged, codes[judged], rows)
+    return rank_suspicious(judged, codes[judged], rows)
+
+
+def label_folds(codes: np.ndarray, folds: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Divide labels into folds.
+
+    Returns
+    -------
+    (ndarray of int, ndarray of int)
+        Positions of the nodes whose class has two labels or more, and the fold of each. No fold
+        has all labels of a class.
+    """
+    folds = read_value(int, folds, "folds", repeats(least=2))
+    stream = Stream(read_value(int, seed, "seed", seed_field())).at("folds")
+    generator = stream.generator()
+    known = np.flatnonzero(np.bincount(codes[codes != UNKNOWN]) > 1)
+    if len(known) < 2:
+        raise ConfigError(
+            f"{len(known)} classes have two labels or more; expected at least two, so that a model "
+            "can be trained without the labels that it judges: label more nodes"
+        )
+    # Neighbours in this order are in different folds, so that no fold has all labels of a class.
+    judged = np.concatenate([generator.permutation(np.flatnonzero(codes == c)) for c in known])
+    return judged, np.arange(len(judged)) % folds
 
 
 def label_next(
@@ -185,22 +206,6 @@ def label_next(
     return np.array(taken, dtype=np.int64)
 
 
-def _folds(
-    codes: np.ndarray, folds: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels to judge, and the fold of each; every class is spread over the folds."""
-    counts = np.bincount(codes[codes != UNKNOWN])
-    known = np.flatnonzero(counts > 1)
-    if len(known) < 2:
-        raise ConfigError(
-            f"{len(known)} classes have two labels or more; expected at least two, so that a model "
-            "can be trained without the labels that it judges: label more nodes"
-        )
-    # Neighbours in this order are in different folds, so that no fold has all labels of a class.
-    judged = np.concatenate([generator.permutation(np.flatnonzero(codes == c)) for c in known])
-    return judged, np.arange(len(judged)) % folds
-
-
 def _probabilities(found: Any, codes: np.ndarray) -> np.ndarray:
     rows = check_probabilities(found)
     classes = int(codes.max()) + 1
@@ -212,7 +217,10 @@ def _probabilities(found: Any, codes: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _ranked(nodes: np.ndarray, given: np.ndarray, rows: np.ndarray) -> SuspiciousLabels:
+def rank_suspicious(
+    nodes: np.ndarray, given: np.ndarray, rows: np.ndarray
+) -> SuspiciousLabels:
+    """Rank given labels by the probabilities ``rows`` of models that were trained without them."""
     every = np.arange(len(nodes))
     # A probability of 0 has no logarithm; the smallest number comes close.
     logs = np.log(np.maximum(rows, np.finfo(np.float64).tiny))
