@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "dropnode"
 
 ORDER = """
 errors files csv_text settings memory environment engines graph tables data ops training methods
-analysis saving estimator table_model experiments serve bench cli
+analysis saving estimator model_selection table_model experiments serve bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 

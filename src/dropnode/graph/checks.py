@@ -129,23 +129,14 @@ def canonical(matrix: Any) -> sp.csr_array:
 
 def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
     """Return the links that pairs of ids describe, with weight 1 by default."""
-    numbered = ids.dtype == np.int64 and np.array_equal(ids, np.arange(len(ids)))
     names = _ends(edges)
-    if numbered and names.dtype.kind in "iuf":
-        # Compared before the cast: casting could wrap a huge number into a valid position.
-        known = (names < len(ids)) & (np.trunc(names) == names)
-        ends = np.full(len(names), -1, dtype=np.int64)
-        ends[known] = names[known]
-    else:
-        position = {name: at for at, name in enumerate(ids.tolist())}
-        found = (position.get(name, -1) for name in _items(names, "edges"))
-        ends = np.fromiter(found, dtype=np.int64, count=len(names))
+    ends = _positions(names, ids, "edges")
     if (ends < 0).any():
         at = int(np.flatnonzero(ends < 0)[0])
-        nodes = f"numbered 0 to {len(ids) - 1}" if numbered else f"named by {len(ids):,} ids"
         raise GraphError(
-            f"edge {at // 2} joins the unknown node {who(names, at)}, but nodes are {nodes}; drop "
-            "the edge, add the node's features, or put the right names into ids= ('7' is not 7)"
+            f"edge {at // 2} joins the unknown node {who(names, at)}, but nodes are {_known(ids)}; "
+            "drop the edge, add the node's features, or put the right names into ids= ('7' is not "
+            "7)"
         )
     source, target = ends[0::2], ends[1::2]
     if weights is None:
@@ -156,6 +147,42 @@ def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
             f"weights have shape {values.shape} for {len(source):,} edges; give one weight per edge"
         )
     return source, target, values
+
+
+def to_rows(nodes: Any, ids: np.ndarray) -> np.ndarray:
+    """Return the positions of nodes that a caller names."""
+    names = _objects(_items(nodes, "nodes"))
+    if all(type(name) is int for name in names):
+        names = _integers(names.tolist())
+    rows = _positions(names, ids, "nodes")
+    if (rows < 0).any():
+        at = int(np.flatnonzero(rows < 0)[0])
+        raise GraphError(
+            f"there is no node {who(names, at)}: nodes are {_known(ids)}; give their ids ('7' is "
+            "not 7)"
+        )
+    return rows
+
+
+def _positions(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
+    """Return the position of each name among the ids, -1 if it is none of them."""
+    if _numbered(ids) and names.dtype.kind in "iuf":
+        # Compared before the cast: casting could wrap a huge number into a valid position.
+        known = (names < len(ids)) & (np.trunc(names) == names)
+        found = np.full(len(names), -1, dtype=np.int64)
+        found[known] = names[known]
+        return found
+    position = {name: at for at, name in enumerate(ids.tolist())}
+    places = (position.get(name, -1) for name in _items(names, what))
+    return np.fromiter(places, dtype=np.int64, count=len(names))
+
+
+def _numbered(ids: np.ndarray) -> bool:
+    return ids.dtype == np.int64 and np.array_equal(ids, np.arange(len(ids)))
+
+
+def _known(ids: np.ndarray) -> str:
+    return f"numbered 0 to {len(ids) - 1}" if _numbered(ids) else f"named by {len(ids):,} ids"
 
 
 def matrix_links(adjacency: Any, ids: np.ndarray) -> Links:

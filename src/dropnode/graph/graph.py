@@ -386,7 +386,7 @@ class Graph:
         """Raise :class:`GraphError` unless a classifier can be trained on ``split``.
 
         A class of test nodes without a training node is no error, because some splits were
-        published so: a :class:`GraphWarning` says that these nodes cannot be classified correctly.
+        published so: a :class:`GraphWarning` says that no label teaches it.
         """
         split = self.split if split is None else self.with_split(split).split
         classes = np.unique(self.labels[self.labels != UNKNOWN])
@@ -414,8 +414,8 @@ class Graph:
         if learnt < 2 or len(np.setdiff1d(absent, self.labels[split.test])):
             raise GraphError(f"{found}; add a labelled node of each class to it")
         warnings.warn(
-            f"{found}, so that {np.count_nonzero(tested):,} of {len(split.test):,} test nodes "
-            "cannot be classified correctly; they count as errors",
+            f"{found}, so that no label teaches it, although "
+            f"{np.count_nonzero(tested):,} of {len(split.test):,} test nodes are of it",
             GraphWarning,
             stacklevel=_outside(),
         )
