@@ -49,10 +49,13 @@ class StepResult:
     @classmethod
     def of(cls, method: Any, graph: Graph, stream: Stream) -> StepResult:
         """Compute the step that a method is about to take."""
-        class_weights = method.class_weights
+        class_weights, repeats = method.class_weights, method.node_weights
         if class_weights is not None:
             class_weights = class_weights.double().numpy()
-        return cls.from_here(method.head, oracle_step(method.config, graph, stream, class_weights))
+        if repeats is not None:
+            repeats = repeats.numpy().astype(int)
+        step = oracle_step(method.config, graph, stream, class_weights, repeats)
+        return cls.from_here(method.head, step)
 
     @classmethod
     def from_here(cls, head: torch.nn.Module, step: oracles.Step) -> StepResult:
@@ -95,9 +98,16 @@ def take_step(method: Any, stream: Stream) -> StepResult:
 
 
 def oracle_step(
-    config: GrandConfig, graph: Graph, stream: Stream, class_weights: np.ndarray | None = None
+    config: GrandConfig,
+    graph: Graph,
+    stream: Stream,
+    class_weights: np.ndarray | None = None,
+    repeats: np.ndarray | None = None,
 ) -> oracles.Step:
-    """One training step, with masks drawn from the product's addresses."""
+    """One training step, with masks drawn from the product's addresses.
+
+    ``repeats`` is how often the loss term of each node occurs.
+    """
     features, operator = _features(config, graph), _operator(graph)
     rate = config.drop_rate
     scale = 1 / (1 - rate) if config.mask_scaling == "training" else 1.0
@@ -129,11 +139,14 @@ def oracle_step(
             oracles.View(seen, propagates, input_mask, hidden_mask / (1 - config.hidden_dropout))
         )
     assert graph.split is not None
+    rows = graph.split.train
+    if repeats is not None:
+        rows = np.repeat(rows, repeats[rows])
     return oracles.Step(
         views,
         config.order,
-        graph.split.train,
-        graph.labels[graph.split.train],
+        rows,
+        graph.labels[rows],
         config.consistency_weight,
         config.temperature,
         config.reduction,

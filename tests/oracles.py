@@ -235,7 +235,8 @@ class Step:
             else self.class_weights[self.labels]
         )
         share, right = np.zeros((len(z), 1)), np.zeros(z.shape)
-        share[self.rows, 0] = importance
+        # A row may occur several times, which is what an integer weight means.
+        np.add.at(share, (self.rows, 0), importance)
         if self.reduction == "mean":
             share /= importance.sum()
         right[self.rows, self.labels] = 1.0

@@ -18,7 +18,8 @@ SOURCE = ROOT / "src" / "dropnode"
 
 ORDER = """
 errors files csv_text settings memory environment engines graph tables data ops training methods
-analysis saving estimator assessment inspection table_model experiments serve bench cli
+analysis saving estimator model_selection assessment inspection table_model experiments serve
+bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 

@@ -769,3 +769,35 @@ def test_odd_pyg_data_is_refused(attributes: dict[str, Any], told: str) -> None:
     data = {"x": X, "edge_index": np.array(PATH).T} | attributes
     with pytest.raises(GraphError, match=told):
         Graph.from_pyg(SimpleNamespace(**data))
+
+
+def test_other_labels_share_the_arrays_of_the_graph(graph: Graph) -> None:
+    other = graph.with_labels([1, 0, -1], ("one", "two"))
+    assert other.labels.tolist() == [1, 0, -1]
+    assert other.class_names == ("one", "two")
+    assert other.split is graph.split
+    assert np.shares_memory(other.adjacency.data, graph.adjacency.data)
+    assert_immutable(other)
+    expected = Graph.from_scipy(
+        graph.adjacency, graph.features, [1, 0, -1], class_names=("one", "two")
+    )
+    assert other.fingerprint() == expected.fingerprint()
+    with pytest.raises(GraphError, match="2 labels for 3 nodes"):
+        graph.with_labels([1, 0], ("one", "two"))
+
+
+def test_a_deep_copy_takes_no_memory(graph: Graph) -> None:
+    """A graph is a parameter of an estimator, and scikit-learn copies those for every fit."""
+    assert copy.deepcopy({"graph": graph})["graph"] is graph
+
+
+def test_a_class_of_the_test_part_may_lack_training_nodes() -> None:
+    """Some splits were published so."""
+    labels = [0, 1, 2, 2, 0, 1]
+    graph = Graph.from_edges([(0, 1)], np.eye(6), labels, split=Split([0, 1], [], [2, 3, 4]))
+    told = "no node of class '2', so that no label teaches it, although 2 of 3 test nodes"
+    with pytest.warns(GraphWarning, match=told):
+        graph.check_trainable()
+    for train, test in (([0, 1], [4, 5]), ([0, 4], [1, 2]), ([], [0, 1, 2])):
+        with pytest.raises(GraphError, match="add a labelled node of each class"):
+            graph.check_trainable(Split(train, [], test))

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
+from dropnode.graph.foreign import refuse_graph
 from dropnode.memory import check_memory
 
 Matrix: TypeAlias = Any
@@ -59,8 +60,10 @@ def to_array(values: Any, what: str) -> np.ndarray:
 def plain(values: Any) -> Any:
     """Return a torch tensor as a NumPy array (SciPy, if sparse); everything else as it is.
 
-    A masked array is an error, and so is a sparse matrix whose indices lie outside of it.
+    A masked array is an error, and so is a sparse matrix whose indices lie outside of it, or a
+    graph of another library.
     """
+    refuse_graph(values)
     if isinstance(values, np.ma.MaskedArray):
         raise GraphError(
             "a masked array, whose masked values would count; fill them: array.filled(value)"

@@ -43,6 +43,7 @@ def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     >>> codes.tolist(), classes.tolist()
     ([0, -1, 1], ['cat', 'dog'])
     """
+    _check_one_label(labels)
     values = _items(labels, "labels")
     values = [None if _missing(value) or value == UNKNOWN else value for value in values]
     distinct = set(values) - {None}
@@ -65,6 +66,25 @@ def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     codes = np.array([code[value] for value in values], dtype=np.int64)
     simple = {type(value) for value in classes} in ({str}, {float}, {bool})
     return codes, np.array(classes) if simple else _integers(classes)
+
+
+def _check_one_label(labels: Any) -> None:
+    """Raise :class:`GraphError` if a node may have several labels."""
+    shape = tuple(getattr(labels, "shape", ()))
+    if len(shape) == 2 and shape[1] > 1:
+        found = f"labels have shape {shape}"
+    else:
+        items = labels if isinstance(labels, list | tuple) else ()
+        several = (one for one in items if isinstance(one, list | set | frozenset))
+        first = next(several, None)
+        if first is None:
+            return
+        found = f"a label is {shown(first)}"
+    raise GraphError(
+        f"{found}; expected (number of nodes,), one class per node, as multi-label targets are "
+        "not supported: for rows with a single 1, pass labels.argmax(axis=1), else train a "
+        "classifier per class"
+    )
 
 
 def to_nodes(features: Any, ids: Any = None) -> tuple[Matrix, np.ndarray]:
@@ -109,23 +129,14 @@ def canonical(matrix: Any) -> sp.csr_array:
 
 def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
     """Return the links that pairs of ids describe, with weight 1 by default."""
-    numbered = ids.dtype == np.int64 and np.array_equal(ids, np.arange(len(ids)))
     names = _ends(edges)
-    if numbered and names.dtype.kind in "iuf":
-        # Compared before the cast: casting could wrap a huge number into a valid position.
-        known = (names < len(ids)) & (np.trunc(names) == names)
-        ends = np.full(len(names), -1, dtype=np.int64)
-        ends[known] = names[known]
-    else:
-        position = {name: at for at, name in enumerate(ids.tolist())}
-        found = (position.get(name, -1) for name in _items(names, "edges"))
-        ends = np.fromiter(found, dtype=np.int64, count=len(names))
+    ends = _positions(names, ids, "edges")
     if (ends < 0).any():
         at = int(np.flatnonzero(ends < 0)[0])
-        nodes = f"numbered 0 to {len(ids) - 1}" if numbered else f"named by {len(ids):,} ids"
         raise GraphError(
-            f"edge {at // 2} joins the unknown node {who(names, at)}, but nodes are {nodes}; drop "
-            "the edge, add the node's features, or put the right names into ids= ('7' is not 7)"
+            f"edge {at // 2} joins the unknown node {who(names, at)}, but nodes are {_known(ids)}; "
+            "drop the edge, add the node's features, or put the right names into ids= ('7' is not "
+            "7)"
         )
     source, target = ends[0::2], ends[1::2]
     if weights is None:
@@ -138,19 +149,64 @@ def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
     return source, target, values
 
 
+def to_rows(nodes: Any, ids: np.ndarray) -> np.ndarray:
+    """Return the positions of nodes that a caller names."""
+    names = _objects(_items(nodes, "nodes"))
+    if all(type(name) is int for name in names):
+        names = _integers(names.tolist())
+    rows = _positions(names, ids, "nodes")
+    if (rows < 0).any():
+        at = int(np.flatnonzero(rows < 0)[0])
+        raise GraphError(
+            f"there is no node {who(names, at)}: nodes are {_known(ids)}; give their ids ('7' is "
+            "not 7)"
+        )
+    return rows
+
+
+def _positions(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
+    """Return the position of each name among the ids, -1 if it is none of them."""
+    if _numbered(ids) and names.dtype.kind in "iuf":
+        # Compared before the cast: casting could wrap a huge number into a valid position.
+        known = (names < len(ids)) & (np.trunc(names) == names)
+        found = np.full(len(names), -1, dtype=np.int64)
+        found[known] = names[known]
+        return found
+    position = {name: at for at, name in enumerate(ids.tolist())}
+    places = (position.get(name, -1) for name in _items(names, what))
+    return np.fromiter(places, dtype=np.int64, count=len(names))
+
+
+def _numbered(ids: np.ndarray) -> bool:
+    return ids.dtype == np.int64 and np.array_equal(ids, np.arange(len(ids)))
+
+
+def _known(ids: np.ndarray) -> str:
+    return f"numbered 0 to {len(ids) - 1}" if _numbered(ids) else f"named by {len(ids):,} ids"
+
+
 def matrix_links(adjacency: Any, ids: np.ndarray) -> Links:
     """Return the links in a square matrix, sparse or dense."""
     matrix = to_float32(adjacency, "the adjacency")
     if matrix.shape != (len(ids), len(ids)):
         raise GraphError(
             f"the adjacency has shape {matrix.shape} for {len(ids):,} rows of features; "
-            "expected a square matrix with one row and one column per node"
+            f"expected a square matrix with one row and one column per node{_as_list(matrix.shape)}"
         )
     entries = sp.coo_array(matrix)
     # A stored zero is no edge, and needs no warning: setdiag(0) stores zeros.
     entries.eliminate_zeros()
     source, target = (axis.astype(np.int64) for axis in entries.coords)
     return source, target, entries.data
+
+
+def _as_list(shape: tuple[int, ...]) -> str:
+    """Return the end of a message about a matrix of this shape: what a list of edges is for."""
+    if len(shape) == 2 and shape[0] == 2:
+        return " (two rows may be an edge_index: Graph.from_edges(edge_index.T, X, y) takes it)"
+    if len(shape) == 2 and shape[1] == 2:
+        return " (two columns may be a list of edges: Graph.from_edges(edges, X, y) takes it)"
+    return ""
 
 
 def to_adjacency(links: Links, ids: np.ndarray) -> tuple[sp.csr_array, tuple[str, ...]]:
@@ -227,42 +283,6 @@ def to_positions(values: Any, part: str) -> np.ndarray:
             f"the {part} part of a split holds {wrong[0]}; expected node positions, from 0 on"
         )
     return array.astype(np.int64)
-
-
-def to_parts(data: Any) -> list[np.ndarray] | None:
-    """Return the positions that the three masks of a PyG object select, if it has any."""
-    masks = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
-    if all(mask is None for mask in masks.values()):
-        return None
-    x = plain(data.x)
-    nodes = (x if sp.issparse(x) else to_array(x, "x")).shape[:1] or (0,)
-    parts = []
-    for part, mask in masks.items():
-        chosen = np.zeros(nodes, dtype=bool) if mask is None else to_array(mask, f"{part}_mask")
-        # Several splits come as the columns of one mask, and would be mixed up.
-        if chosen.shape != nodes:
-            raise GraphError(
-                f"{part}_mask has shape {chosen.shape} for {nodes[0]:,} nodes; expected one "
-                "value per node: of several splits, keep one column"
-            )
-        # Whole numbers may be positions, of which a mask would make others.
-        if chosen.dtype.kind != "b":
-            raise GraphError(
-                f"{part}_mask is {chosen.dtype}; expected true or false for every node "
-                "(mask.bool(), if 1 and 0 mean these)"
-            )
-        parts.append(np.flatnonzero(chosen))
-    return parts
-
-
-def to_pairs(edge_index: Any) -> np.ndarray:
-    """Return the ``edge_index`` of a PyG object as pairs."""
-    ends = to_array(edge_index, "edge_index")
-    if ends.ndim != 2 or ends.shape[0] != 2:
-        raise GraphError(
-            f"edge_index has shape {ends.shape}; expected (2, number of edges): transpose pairs"
-        )
-    return ends.T
 
 
 def who(ids: np.ndarray, position: int) -> str:

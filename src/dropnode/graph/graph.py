@@ -28,11 +28,11 @@ from dropnode.graph.checks import (
     to_adjacency,
     to_codes,
     to_nodes,
-    to_pairs,
-    to_parts,
     to_positions,
     who,
 )
+from dropnode.graph.foreign import kind_of
+from dropnode.graph.pyg import to_pairs, to_parts, to_weights
 from dropnode.settings import shown
 
 
@@ -167,6 +167,10 @@ class Graph:
         vars(self).update(state)
         _freeze(self.adjacency, self.features, self.labels, self.ids)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        # It never changes. scikit-learn copies the parameters of an estimator for every fit.
+        return self
+
     if not TYPE_CHECKING:  # An attribute that does not exist stays an error to mypy.
 
         def __getattribute__(self, name: str) -> Any:
@@ -249,7 +253,9 @@ class Graph:
         an edge without the weight attribute weighs 1.
         """
         if not callable(getattr(graph, "nodes", None)) or not hasattr(graph, "edges"):
-            raise GraphError(f"{shown(graph)} is no graph; expected one of networkx")
+            raise GraphError(
+                f"{shown(graph)} is no graph; expected one of networkx{_instead(graph)}"
+            )
         rows = []
         for node, data in graph.nodes(data=True):
             row = to_float32(data.get(features, []), f"the features of node {node!r}")
@@ -275,23 +281,29 @@ class Graph:
         """Build a graph from a PyTorch Geometric ``Data``.
 
         Reads ``x``, ``edge_index``, ``edge_weight``, ``y``, the train, val and test masks, and the
-        ``class_names`` that :meth:`to_pyg` sets.
+        ``class_names`` that :meth:`to_pyg` sets. Without ``edge_weight``, an ``edge_attr`` of one
+        column is read as weights. A :class:`GraphWarning` and ``notes`` say whether it was.
         """
         for needed in ("x", "edge_index"):
             if getattr(data, needed, None) is None:
                 raise GraphError(
-                    f"the Data object has no {needed}; it needs x, one row per node, and edge_index"
+                    f"the Data object has no {needed}; it needs x, one row per node, and "
+                    f"edge_index{_instead(data)}"
                 )
         parts: Any = to_parts(data)
-        return cls.from_edges(
+        weights, told = to_weights(data)
+        graph = cls.from_edges(
             to_pairs(data.edge_index),
             data.x,
             getattr(data, "y", None),
-            weights=getattr(data, "edge_weight", None),
+            weights=weights,
             class_names=getattr(data, "class_names", None),
             split=None if parts is None else Split(*parts),
             name=name,
         )
+        for note in told:
+            warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
+        return replace(graph, notes=told + graph.notes)
 
     def to_pyg(self) -> Any:
         """Return a PyTorch Geometric ``Data`` with both directions of every edge.
@@ -355,18 +367,27 @@ class Graph:
 
     def with_labels(self, labels: Any, class_names: Sequence[str]) -> Graph:
         """Return the same nodes, edges and split with other labels."""
-        return Graph.from_scipy(
-            self.adjacency,
-            self.features,
-            labels,
-            ids=self.ids,
-            class_names=class_names,
-            split=self.split,
-            name=self.name,
+        codes, names = to_codes(labels, self.num_nodes, class_names)
+        if len(codes) != self.num_nodes:
+            raise _labels_missing(len(codes), self.num_nodes)
+        members = (self.adjacency, self.features, codes, self.ids)
+        _freeze(codes)
+        return replace(
+            self,
+            labels=codes,
+            class_names=names,
+            # Neither the labels of the catalogue any more, nor repaired now.
+            catalogue_name=None,
+            notes=(),
+            _checked=tuple(_arrays(*members)),
         )
 
     def check_trainable(self, split: Split | None = None) -> None:
-        """Raise :class:`GraphError` unless a classifier can be trained on ``split``."""
+        """Raise :class:`GraphError` unless a classifier can be trained on ``split``.
+
+        A class of test nodes without a training node is no error, because some splits were
+        published so: a :class:`GraphWarning` says that no label teaches it.
+        """
         split = self.split if split is None else self.with_split(split).split
         classes = np.unique(self.labels[self.labels != UNKNOWN])
         if len(classes) < 2:
@@ -384,12 +405,20 @@ class Graph:
                     "from the split"
                 )
         absent = np.setdiff1d(np.arange(self.num_classes), self.labels[split.train])
-        if len(absent):
-            names = ", ".join(repr(self.class_names[code]) for code in absent)
-            raise GraphError(
-                f"the training part of split {split.name!r} has no node of class {names}; "
-                "add a labelled node of each class to it"
-            )
+        if not len(absent):
+            return
+        names = ", ".join(repr(self.class_names[code]) for code in absent)
+        found = f"the training part of split {split.name!r} has no node of class {names}"
+        tested = np.isin(self.labels[split.test], absent)
+        learnt = self.num_classes - len(absent)
+        if learnt < 2 or len(np.setdiff1d(absent, self.labels[split.test])):
+            raise GraphError(f"{found}; add a labelled node of each class to it")
+        warnings.warn(
+            f"{found}, so that no label teaches it, although "
+            f"{np.count_nonzero(tested):,} of {len(split.test):,} test nodes are of it",
+            GraphWarning,
+            stacklevel=_outside(),
+        )
 
     def fingerprint(self) -> str:
         """Return a sha256 of edges, features, labels and classes, which identifies the data.
@@ -435,10 +464,7 @@ class Graph:
         features, ids = nodes
         codes, names = classes
         if len(codes) != len(ids):
-            raise GraphError(
-                f"{len(codes):,} labels for {len(ids):,} nodes; give one label per node, -1 where "
-                "it is unknown"
-            )
+            raise _labels_missing(len(codes), len(ids))
         adjacency, notes = to_adjacency(links, ids)
         members = (adjacency, features, codes, ids)
         _freeze(*members)
@@ -447,6 +473,18 @@ class Graph:
         for note in notes:
             warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
         return graph
+
+
+def _instead(value: Any) -> str:
+    """Return the end of a message about an object that another builder takes."""
+    found = kind_of(value)
+    return "" if found is None else f"; for a {found[0]}, call {found[1]}"
+
+
+def _labels_missing(labels: int, nodes: int) -> GraphError:
+    return GraphError(
+        f"{labels:,} labels for {nodes:,} nodes; give one label per node, -1 where it is unknown"
+    )
 
 
 def _freeze(*members: Matrix) -> None:

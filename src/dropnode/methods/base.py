@@ -59,6 +59,9 @@ class NodeClassifier(Method):
         An instance of the method's ``config_type``, which has ``feature_scaling`` at least.
     class_weights : array of float, optional
         The weight of each class in the supervised loss.
+    node_weights : array of float, optional
+        The weight of each node of the training graph in it, besides that of its class. A weight
+        of 2 counts as much as a loss term that occurs twice.
     device : str
         Where tensors live, as torch names it.
 
@@ -73,6 +76,8 @@ class NodeClassifier(Method):
         Everything learnt but the scaling.
     tensors : GraphTensors
         The training graph.
+    train_weights : tensor or None
+        The weight of each training node, the product of both; None if all are equal.
     """
 
     name: ClassVar[str]
@@ -80,13 +85,21 @@ class NodeClassifier(Method):
     network: Any  # an nn.Module; of its parts torch cannot tell modules from tensors
 
     def __init__(
-        self, config: Any, *, class_weights: np.ndarray | None = None, device: str = "cpu"
+        self,
+        config: Any,
+        *,
+        class_weights: np.ndarray | None = None,
+        node_weights: np.ndarray | None = None,
+        device: str = "cpu",
     ) -> None:
         settle()
         self.config = config
         self.device = usable_device(device)
         self.class_weights = (
             None if class_weights is None else _class_weights(class_weights).to(self.device)
+        )
+        self.node_weights = (
+            None if node_weights is None else _node_weights(node_weights).to(self.device)
         )
 
     @abstractmethod
@@ -121,8 +134,24 @@ class NodeClassifier(Method):
         )
         self.train_rows = torch.from_numpy(split.train.copy()).to(self.device)
         self.train_targets = torch.from_numpy(graph.labels[split.train]).to(self.device)
+        self.train_weights = self._train_weights()
         self.validates = len(split.val) > 0
         self.prepare_training(graph, split, stream)
+
+    def _train_weights(self) -> torch.Tensor | None:
+        if self.node_weights is None:
+            return None if self.class_weights is None else self.class_weights[self.train_targets]
+        if len(self.node_weights) != self.sizes.nodes:
+            raise ConfigError(
+                f"{len(self.node_weights):,} node weights for {self.sizes.nodes:,} nodes; give "
+                "one per node"
+            )
+        weights = self.node_weights[self.train_rows]
+        if not weights.any():
+            raise ConfigError("the weights of all training nodes are zero; raise some")
+        if self.class_weights is not None:
+            weights = weights * self.class_weights[self.train_targets]
+        return weights
 
     def least_memory(self, sizes: Sizes) -> int:
         """Return the fewest bytes that training can take, which depends on the hidden layer alone.
@@ -282,4 +311,15 @@ def _class_weights(given: np.ndarray) -> torch.Tensor:
             raise ConfigError(
                 f"the weight of class {code} is {weight:g}; expected a finite number above 0"
             )
+    return weights
+
+
+def _node_weights(given: np.ndarray) -> torch.Tensor:
+    weights = torch.as_tensor(given, dtype=torch.float32)
+    wrong = ~(torch.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        at = int(wrong.nonzero()[0])
+        raise ConfigError(
+            f"the weight of node {at} is {weights[at]:g}; expected a finite number of at least 0"
+        )
     return weights

@@ -122,6 +122,7 @@ def restore_method(
     identity: Mapping[str, Any],
     device: str = "cpu",
     class_weights: np.ndarray | None = None,
+    node_weights: np.ndarray | None = None,
 ) -> NodeClassifier:
     """Make the method of a stored result again, from its :attr:`Choice.identity`.
 
@@ -133,7 +134,7 @@ def restore_method(
     """
     kind = method_type(name)
     config = kind.config_type.from_dict(identity)
-    return kind(config, class_weights=class_weights, device=device)
+    return kind(config, class_weights=class_weights, node_weights=node_weights, device=device)
 
 
 def method_type(name: str) -> type[NodeClassifier]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
@@ -34,12 +33,7 @@ class Bar:
         self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
         self.bar.stop()
 
     def log(self, text: str) -> None:
@@ -60,6 +54,13 @@ class ProgressBar(Bar):
         super().__init__(title, console)
         self.started = self.last_line = time.monotonic()
         self.first_epoch = 0
+        self.unlogged: str | None = None
+
+    def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
+        super().__exit__(kind, *details)
+        # However short the training was, a log says how it ended.
+        if kind is None and self.unlogged is not None:
+            self.log(f"{self.unlogged}  done in {clock(time.monotonic() - self.started)}")
 
     def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
         """Show the last epoch."""
@@ -70,19 +71,19 @@ class ProgressBar(Bar):
             # A resumed run does not start at epoch 1, and its earlier epochs took no time here.
             self.first_epoch, self.started = epoch, now
         pace = (now - self.started) / max(epoch - self.first_epoch, 1)
-        shown = self._line(record, phase, pace * (phase.max_epochs - epoch))
+        self.unlogged = self._line(record, phase)
+        shown = f"{self.unlogged}  {clock(pace * (phase.max_epochs - epoch))} left at most"
         self.bar.update(self.task, total=phase.max_epochs, completed=epoch, shown=shown)
         if now - self.last_line >= 10:
             self.log(shown)
-            self.last_line = now
+            self.last_line, self.unlogged = now, None
 
-    def _line(self, record: dict[str, float], phase: Phase, left: float) -> str:
+    def _line(self, record: dict[str, float], phase: Phase) -> str:
         losses = [record[name] for name in ("supervised", "consistency") if name in record]
         told = [f"epoch {int(record['epoch'])}/{phase.max_epochs}"]
         told.append("loss " + " + ".join(f"{loss:.3f}" for loss in losses or [record["loss"]]))
         if record["val_loss"] == record["val_loss"]:  # not NaN: there is something to validate on
             told.append(f"val {record['val_loss']:.3f}, {100 * record['val_accuracy']:.1f} %")
-        told.append(f"{clock(left)} left at most")
         return "  ".join(told)
 
 

@@ -133,7 +133,7 @@ def test_without_a_name_the_dataset_decides() -> None:
 
 
 def test_a_preset_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(ConfigError, match="unknown preset 'offical'; expected one of paper, off"):
+    with pytest.raises(ConfigError, match="unknown preset 'offical'; did you mean 'official'"):
         preset("offical", "cora")
     with pytest.raises(
         ConfigError, match="exists for the datasets cora, citeseer, pubmed, not for digits"

@@ -63,10 +63,8 @@ def prepared(config: GrandConfig, graph: Graph, **options: Any) -> Grand:
     return method
 
 
-def assert_step_agrees(
-    config: GrandConfig, graph: Graph, class_weights: np.ndarray | None = None
-) -> None:
-    method = prepared(config, graph, class_weights=class_weights)
+def assert_step_agrees(config: GrandConfig, graph: Graph, **weights: np.ndarray) -> None:
+    method = prepared(config, graph, **weights)
     StepResult.of(method, graph, STREAM).assert_taken_by(method, STREAM)
 
 
@@ -106,6 +104,19 @@ def test_class_weights_reach_the_loss(community: Graph, configure: Configure) ->
     for reduction in ("mean", "sum"):
         weights = np.array([0.2, 1.0, 3.0])
         assert_step_agrees(configure(reduction=reduction), community, class_weights=weights)
+
+
+@pytest.mark.parametrize("head", ["mlp", "gcn", "mlp-batch-norm"])
+def test_an_integer_weight_repeats_the_loss_term_of_a_node(
+    community: Graph, configure: Configure, head: str
+) -> None:
+    """In kernels and in plain torch; the oracle has the term as often as the weight says."""
+    repeats = np.arange(community.num_nodes) % 4
+    for reduction in ("mean", "sum"):
+        config = configure(reduction=reduction, **HEADS[head])
+        assert_step_agrees(config, community, node_weights=repeats)
+        both = {"node_weights": repeats, "class_weights": np.array([0.2, 1.0, 3.0])}
+        assert_step_agrees(config, community, **both)
 
 
 @pytest.mark.parametrize("layers", [

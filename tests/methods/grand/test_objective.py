@@ -41,7 +41,7 @@ def test_supervised_loss(
         logits.log_softmax(-1)[ROWS],
         torch.from_numpy(LABELS),
         reduction,
-        None if weights is None else torch.tensor(weights),
+        None if weights is None else torch.tensor(weights)[LABELS],
     )
     array = None if weights is None else np.array(weights)
     oracles.supervised(rounded, ROWS, LABELS, reduction, array).assert_near(result)

@@ -16,7 +16,7 @@ from typing import Any
 from dropnode.errors import ConfigError
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.grand.config import DEFAULT, TUNED
-from dropnode.settings import Config, read_yaml
+from dropnode.settings import Config, read_yaml, suggestion
 
 BASELINES: Mapping[str, str] = MappingProxyType(
     {
@@ -62,8 +62,8 @@ def baseline_preset(method: str, name: str | None, dataset: str | None) -> tuple
     if name is None:
         name = OFFICIAL if dataset in table[OFFICIAL] else DEFAULT
     if name not in table:
-        expected = ", ".join(baseline_presets(method))
-        raise ConfigError(f"{method} has no preset {name!r}; expected one of {expected}")
+        known = suggestion(name, baseline_presets(method))
+        raise ConfigError(f"{method} has no preset {name!r}{known}")
     if name != DEFAULT and dataset not in table[name]:
         raise ConfigError(
             f"preset {name!r} of {method} exists for the datasets {', '.join(table[name])}, "

@@ -29,10 +29,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 
 from dropnode.graph import Graph, Split
-from dropnode.methods.baselines.base import Parts, drop, drop_features
+from dropnode.methods.baselines.base import Parts, cross_entropy, drop, drop_features
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.ops.propagation import Features, SparseMatrix
@@ -89,7 +88,8 @@ class FastGCN(GCN):
         """Return the cross-entropy of a batch of labelled nodes."""
         logits = self.classify_sampled(self.train_rows[batch].cpu().numpy(), stream)
         targets = self.train_targets[batch]
-        supervised = F.cross_entropy(logits, targets, weight=self.class_weights)
+        weights = None if self.train_weights is None else self.train_weights[batch]
+        supervised = cross_entropy(logits, targets, weights)
         return supervised, {"supervised": supervised}
 
     def classify_sampled(self, rows: np.ndarray, stream: Stream) -> torch.Tensor:

@@ -119,8 +119,18 @@ class GMNN(Baseline):
             return supervised, {"supervised": supervised}
         m_step = batch == M_STEP
         logits = self.classify_labels(stream) if m_step else self.classify(self.tensors, stream)
-        annotated = F.cross_entropy(logits, self.network.annotations, weight=self.class_weights)
+        annotated = self.annotated(logits)
         return annotated, {"annotated": annotated}
+
+    def annotated(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy of the annotations of all nodes."""
+        terms = logits, self.network.annotations, self.class_weights
+        if self.node_weights is None:
+            return F.cross_entropy(*terms)
+        # The weights are those of given labels; other nodes are annotated with predictions.
+        weights = torch.ones(len(logits), device=self.device)
+        weights[self.train_rows] = self.node_weights[self.train_rows]
+        return (F.cross_entropy(*terms, reduction="none") * weights).sum() / weights.sum()
 
     def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Return q's logits."""

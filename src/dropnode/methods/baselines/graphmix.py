@@ -179,7 +179,7 @@ class GraphMix(Baseline):
             return supervised, {"supervised": supervised}
         train = self.train_rows.cpu().numpy()
         known = F.one_hot(self.train_targets, self.network["last"].out_channels).float()
-        parts = {"mixed": self.mixed_loss(train, known, stream.at("labelled"), self.class_weights)}
+        parts = {"mixed": self.mixed_loss(train, known, stream.at("labelled"), self.train_weights)}
         loss = parts["mixed"]
         if len(self.unlabelled):
             drawn = self.draw_unlabelled(stream)
@@ -223,18 +223,21 @@ class GraphMix(Baseline):
         rows: np.ndarray,
         targets: torch.Tensor,
         stream: Stream,
-        class_weights: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the loss of the fully-connected network on nodes mixed with each other."""
+        """Return the loss of the fully-connected network on nodes mixed with each other.
+
+        Weights of the nodes are mixed as their targets are.
+        """
         mixing = self.mixing(len(rows), stream)
         features = feature_rows(self.tensors.features, rows)
         features = drop_features(features, self.config.dropout, stream)
         predicted = self.connect(features, mixing).softmax(dim=1)
         mixed = mixing(targets)
         losses = F.binary_cross_entropy(predicted, mixed, reduction="none").mean(dim=1)
-        if class_weights is None:
+        if weights is None:
             return losses.mean()
-        weights = mixed @ class_weights
+        weights = mixing(weights)
         return (losses * weights).sum() / weights.sum()
 
 

@@ -49,9 +49,10 @@ class LabelPropagation(ClosedForm):
 
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Put the labels of the training nodes in place."""
-        if self.class_weights is not None:
+        if self.train_weights is not None:
+            kind = "class" if self.node_weights is None else "sample"
             raise ConfigError(
-                "label propagation got class weights, but has no loss to apply them to; "
+                f"label propagation got {kind} weights, but has no loss to apply them to; "
                 "leave them out"
             )
         known = F.one_hot(self.train_targets, graph.num_classes)

@@ -25,6 +25,9 @@ from dropnode.settings import repeats
 INVERSE_PENALTIES = (1.0, 10.0, 100.0, 1e3, 1e4)
 """The values tried for scikit-learn's C, strongest penalty first."""
 
+NEVER = -100.0
+"""The logit of a class without training nodes: its probability is zero in float32, or nearly."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticConfig(ClosedFormConfig):
@@ -57,9 +60,7 @@ class Logistic(ClosedForm):
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Fit the linear map."""
         train, val = (self._propagated(rows) for rows in (split.train, split.val))
-        weights = None
-        if self.class_weights is not None:
-            weights = dict(enumerate(self.class_weights.tolist()))
+        weights = None if self.train_weights is None else self.train_weights.cpu().numpy()
         targets, held = graph.labels[split.train], graph.labels[split.val]
         best, chosen = -1.0, INVERSE_PENALTIES[len(INVERSE_PENALTIES) // 2]
         for inverse in INVERSE_PENALTIES if len(held) else ():
@@ -68,13 +69,15 @@ class Logistic(ClosedForm):
                 best, chosen = accuracy, inverse
         model = self._fitted(train, targets, chosen, weights)
         coefficients, intercept = model.coef_, model.intercept_
-        if graph.num_classes == 2:
+        if len(model.classes_) == 2:
             # scikit-learn keeps the second class alone.
             coefficients = np.vstack([-coefficients, coefficients]) / 2
             intercept = np.concatenate([-intercept, intercept]) / 2
         with torch.no_grad():
-            self.network.weight.copy_(torch.from_numpy(coefficients))
-            self.network.bias.copy_(torch.from_numpy(intercept))
+            self.network.weight.zero_()
+            self.network.bias.fill_(NEVER)
+            self.network.weight[model.classes_] = torch.from_numpy(coefficients).float()
+            self.network.bias[model.classes_] = torch.from_numpy(intercept).float()
 
     def classify(self, tensors: GraphTensors, stream: Stream | None = None) -> torch.Tensor:
         """Map, then propagate: fewer columns, the same result."""
@@ -94,8 +97,6 @@ class Logistic(ClosedForm):
         features: np.ndarray,
         targets: np.ndarray,
         inverse: float,
-        weights: dict[int, float] | None,
+        weights: np.ndarray | None,
     ) -> LogisticRegression:
-        return LogisticRegression(C=inverse, class_weight=weights, max_iter=1000).fit(
-            features, targets
-        )
+        return LogisticRegression(C=inverse, max_iter=1000).fit(features, targets, weights)

@@ -20,6 +20,7 @@ from dropnode.settings import (
     rate,
     read_yaml,
     repeats,
+    suggestion,
     temperature,
     weight,
     width,
@@ -132,7 +133,7 @@ def preset(
     if name == DEFAULT:
         return name, GrandConfig.from_dict(table[DEFAULT])
     if name not in table["fidelities"]:
-        raise ConfigError(f"unknown preset {name!r}; expected one of {', '.join(preset_names())}")
+        raise ConfigError(f"unknown preset {name!r}{suggestion(name, preset_names())}")
     searched = table["searched"] if name == TUNED else {}
     if dataset in searched:
         return name, GrandConfig.from_dict(table[DEFAULT] | searched[dataset])

@@ -39,10 +39,8 @@ class Grand(NodeClassifier):
     Parameters
     ----------
     config : GrandConfig
-    class_weights : array of float, optional
-        The weight of each class in the supervised loss.
-    device : str
-        The device of the tensors, as torch names it.
+    class_weights, node_weights, device
+        As of :class:`~dropnode.methods.base.NodeClassifier`.
     """
 
     name = "grand"
@@ -57,9 +55,12 @@ class Grand(NodeClassifier):
         config: GrandConfig,
         *,
         class_weights: np.ndarray | None = None,
+        node_weights: np.ndarray | None = None,
         device: str = "cpu",
     ) -> None:
-        super().__init__(config, class_weights=class_weights, device=device)
+        super().__init__(
+            config, class_weights=class_weights, node_weights=node_weights, device=device
+        )
         # Only the layers of the attention head use torch's generator; the rest uses streams.
         self.draws_from_torch = config.head == "gat"
         # They once summed messages in another order.
@@ -144,7 +145,7 @@ class Grand(NodeClassifier):
         labels = np.zeros(nodes, dtype=np.int64)
         labels[self.train_rows.numpy()] = self.train_targets.numpy()
         label_weights, agreement = summand_weights(
-            nodes, self.train_rows, self.train_targets, config, self.class_weights
+            nodes, self.train_rows, config, self.train_weights
         )
         return Task(labels, label_weights, agreement, config.temperature)
 
@@ -189,7 +190,7 @@ class Grand(NodeClassifier):
             return total, {"supervised": supervised, "consistency": consistency}
         logs = self.classify_views(tensors, views, streams).log_softmax(dim=-1)
         supervised = supervised_loss(
-            logs[self.train_rows], self.train_targets, config.reduction, self.class_weights
+            logs[self.train_rows], self.train_targets, config.reduction, self.train_weights
         )
         if config.consistency_weight == 0:
             return supervised, {"supervised": supervised}

@@ -23,15 +23,21 @@ def supervised_loss(
     log_probabilities: torch.Tensor,
     targets: torch.Tensor,
     reduction: str,
-    class_weights: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the cross-entropy of the labelled nodes, averaged over augmentations (Eq. 1)."""
+    """Return the cross-entropy of the labelled nodes, averaged over augmentations (Eq. 1).
+
+    ``weights`` are those of the nodes; a mean is divided by their sum.
+    """
     augmentations = log_probabilities.shape[1]
     flat = log_probabilities.flatten(0, 1)
-    loss = F.nll_loss(
-        flat, targets.repeat_interleave(augmentations), weight=class_weights, reduction=reduction
-    )
-    return loss / augmentations if reduction == "sum" else loss
+    repeated = targets.repeat_interleave(augmentations)
+    if weights is None:
+        loss = F.nll_loss(flat, repeated, reduction=reduction)
+        return loss / augmentations if reduction == "sum" else loss
+    losses = F.nll_loss(flat, repeated, reduction="none").view(-1, augmentations)
+    total = (losses.mean(dim=1) * weights).sum()
+    return total / weights.sum() if reduction == "mean" else total
 
 
 def sharpen(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -62,11 +68,12 @@ def consistency_loss(
 def summand_weights(
     nodes: int,
     train_rows: torch.Tensor,
-    targets: torch.Tensor,
     config: GrandConfig,
-    class_weights: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return weights with which both losses are plain sums over nodes and views.
+
+    ``weights`` are those of the training nodes, if they differ.
 
     Returns
     -------
@@ -74,7 +81,8 @@ def summand_weights(
         The weight of each node's cross-entropy in one view, which is zero outside the training set;
         and the weight of a node's squared distance to the sharpened average in one view.
     """
-    weights = torch.ones(len(targets)) if class_weights is None else class_weights[targets]
+    if weights is None:
+        weights = torch.ones(len(train_rows))
     per_node = 1.0
     if config.reduction == "mean":
         weights, per_node = weights / weights.sum(), 1.0 / nodes

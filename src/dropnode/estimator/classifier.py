@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from numbers import Integral
@@ -16,19 +15,31 @@ from rich.console import Console
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags, check_random_state, compute_class_weight
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dropnode.data.splits import check_fraction, every_label_split, stratified_holdout
+from dropnode.data.splits import every_label_split
 from dropnode.errors import ConfigError, GraphError
+from dropnode.estimator.inputs import (
+    check_graph,
+    labelled_nodes,
+    names_of,
+    node_rows,
+    node_weights,
+    read_labels,
+    same_nodes,
+    table_graph,
+)
+from dropnode.estimator.labels import class_weights, own_split, scored_nodes, validation_record
 from dropnode.files import to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, plain
-from dropnode.graph.checks import UNKNOWN, canonical, encode_labels, matrix_links, to_codes
+from dropnode.graph.checks import UNKNOWN, canonical
+from dropnode.graph.foreign import refuse_graph
 from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
-from dropnode.methods.grand.config import GrandConfig
+from dropnode.methods.grand.config import DEFAULT, GrandConfig
 from dropnode.methods.table import configuration, restore_method
 from dropnode.saving import load_model, save_model
 from dropnode.settings import Config, read_value, suggestion
@@ -42,6 +53,12 @@ if TYPE_CHECKING:
 UNVALIDATED_EPOCHS = 200
 """How many epochs to train if nothing validates. Consistency of the views prevents overfitting in a
 long training, so any number that is large enough for convergence will do."""
+
+
+FEW = 5
+"""With fewer labels of a class and nothing that validates, views need not agree: unlabelled nodes
+would often agree on a single class, and no validation node would tell. One label per class, Cora,
+Citeseer and ACM: 27, 23 and 33 % with consistency, 39, 42 and 43 % without (three splits)."""
 
 
 def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:
@@ -73,6 +90,12 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     method : str
         ``"grand"``, one of its variants such as ``"grand-gcn"``, or a baseline such as ``"gcn"``;
         see :data:`dropnode.methods.table.METHODS`.
+    graph : Graph, optional
+        The graph that the rows of X are nodes of: then X has one column, with ids of nodes, and
+        y has their labels. scikit-learn can cut such rows into folds, which it cannot do with the
+        edges between them. All nodes, edges and features are seen, and no labels but those in y:
+        the labels and the split of the graph itself are not read. See
+        :class:`~dropnode.model_selection.TransductiveKFold`.
     n_neighbors : int
         How many rows each row is connected to if no graph is given. Distances are Euclidean, on
         unscaled features: put a :class:`~sklearn.preprocessing.StandardScaler` in front if their
@@ -91,7 +114,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     device : str
         The device to compute on, as torch names it.
     verbose : bool
-        Whether to show the progress of training on stderr.
+        Whether to show the progress of training on stderr: a bar in a terminal, elsewhere a line
+        every ten seconds and one at the end.
     options : dict, optional
         Configuration keys that only other methods have, such as ``{"teleport": 0.2}`` of
         ``"appnp"``.
@@ -108,6 +132,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         The number of features, and their names if the table had a header.
     graph_ : Graph
         The training graph, with the split that was used.
+    transduction_ : ndarray
+        The class of every node of the training graph, as predicted: computed when it is asked for.
     validated_ : bool
         Whether validation nodes chose the number of epochs.
     method_, config_, preset_, seed_
@@ -146,6 +172,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         preset: str | None = None,
         *,
         method: str = "grand",
+        graph: Graph | None = None,
         n_neighbors: int = 10,
         validation_fraction: float | None = 0.2,
         class_weight: dict[Any, float] | str | None = None,
@@ -157,6 +184,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.preset = preset
         self.method = method
+        self.graph = graph
         self.n_neighbors = n_neighbors
         self.validation_fraction = validation_fraction
         self.class_weight = class_weight
@@ -170,40 +198,54 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             known = suggestion(name, self._get_param_names())
             raise TypeError(f"GrandClassifier has no parameter {name!r}{known}")
 
-    def fit(self, X: Any, y: Any = None, graph: Any = None) -> GrandClassifier:
+    def fit(
+        self, X: Any, y: Any = None, graph: Any = None, sample_weight: Any = None
+    ) -> GrandClassifier:
         """Train on a graph, or on a table.
 
         Parameters
         ----------
-        X : Graph, or array, data frame or sparse matrix of shape (nodes, features)
+        X : Graph, or array, data frame or sparse matrix of shape (nodes, features), or nodes
             A Graph has its own labels and edges, and perhaps a split. Features are those of all
-            nodes, including the nodes to classify.
+            nodes, including the nodes to classify. Ids of nodes, if the constructor got a graph.
         y : sequence, optional
             One label per row of features; -1, None or NaN if it is unknown.
         graph : sparse or dense matrix of shape (nodes, nodes), optional
             Edge weights between the rows of features; by default, nearest neighbours are connected.
             (For a list of edges, build a Graph with :meth:`Graph.from_edges`.)
+        sample_weight : sequence of numbers, optional
+            The weight of each row's label in the supervised loss, besides that of its class: a
+            weight of 2 counts as much as a label that occurs twice, and one of 0 not at all. For a
+            Graph, one per node. Weights of rows without a label do not count, and validation does
+            not weight.
         """
         self._check_parameters()
-        nodes, classes = self._training_graph(X, y, graph)
+        nodes, classes, rows = self._training_graph(X, y, graph)
+        weights = node_weights(sample_weight, rows, nodes.num_nodes)
         state = self.random_state
         seed = state if isinstance(state, Integral) else check_random_state(state).randint(2**31)
         seed = read_value(int, seed, "random_state", seed_field())
-        split = nodes.split or self._split(nodes, int(seed))
+        epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
+        split = nodes.split or own_split(nodes, self.validation_fraction, int(seed), epochs)
         nodes.check_trainable(split)
-        self.preset_, config = self._configuration(nodes, validated=len(split.val) > 0)
+        self.preset_, config = self._configuration(nodes, split)
         self.seed_, self.validated_ = int(seed), len(split.val) > 0
-        method, outcome = self._trained(config, nodes, split, classes, int(seed))
+        method, outcome = self._trained(config, nodes, split, classes, weights, int(seed))
         self.validation_history_ = outcome.measured if self.validated_ else []
-        self.validation_ = _validation(outcome, split)
+        self.validation_ = validation_record(outcome, split)
         if nodes.split is None and self.validated_:
             split = every_label_split(nodes.labels)
             config = method.trained_as_long(outcome)
-            method, outcome = self._trained(config, nodes, split, classes, int(seed))
+            method, outcome = self._trained(config, nodes, split, classes, weights, int(seed))
         self._learnt(method, nodes.with_split(split), classes)
         self.history_ = outcome.measured
         self.best_epoch_, self.n_iter_ = outcome.best_epoch, outcome.epochs
         return self
+
+    @property
+    def transduction_(self) -> np.ndarray:
+        """The class of every node of the training graph, as predicted."""
+        return self.predict()
 
     def predict(self, X: Any = None, graph: Any = None) -> np.ndarray:
         """Return the most probable class of each node; see :meth:`predict_proba`."""
@@ -219,7 +261,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             None for the training nodes. A Graph, or features with ``graph``, is classified with
             its own edges; its features must mean the same as those of the training graph. With
             features alone, each row is connected to its nearest training rows, so that its
-            prediction does not depend on the other rows of the call.
+            prediction does not depend on the other rows of the call. Ids of nodes of the training
+            graph, if the constructor got it.
         graph : sparse or dense matrix of shape (rows, rows), optional
             Edge weights between the rows of ``X``.
 
@@ -230,22 +273,23 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(softmax(self._logits(X, graph), axis=1))
 
     def score(self, X: Any, y: Any = None, graph: Any = None) -> float:
-        """Return the accuracy on nodes with a known label.
+        """Return the accuracy on nodes with a known label; unknown labels are ignored.
 
         For a Graph, these are the test nodes of its split. Without test nodes, they are all
         labelled nodes, except the training and validation nodes if it is the training graph. For
-        features, they are the rows with a known ``y``.
+        features or nodes, they are the rows with a known ``y``: those whose label is -1, None or
+        NaN do not count.
         """
         if isinstance(X, Graph) and y is not None:
             raise ConfigError("score received y in addition to a Graph, which has its own labels")
         codes = self._logits(X, graph).argmax(axis=1)
         if isinstance(X, Graph):
-            rows = self._scored(X)
+            rows = scored_nodes(X, self.graph_)
             # Another graph may number the same classes differently, so names are compared.
             actual, labels = np.array(X.class_names), X.labels
             predicted = np.array(self.graph_.class_names)[codes]
         else:
-            labels, actual = _labels(y)
+            labels, actual = read_labels(y)
             if len(labels) != len(codes):
                 raise GraphError(
                     f"{len(labels):,} labels in y for {len(codes):,} rows of X; give one label "
@@ -265,6 +309,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "method_")
         folder = to_path(folder)
         parameters = self.get_params()
+        by_node = parameters.pop("graph") is not None
         if isinstance(self.class_weight, dict):
             # JSON would turn classes into text if they were keys.
             parameters["class_weight"] = list(self.class_weight.items())
@@ -281,6 +326,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                 "validation_history": self.validation_history_,
                 "best_epoch": self.best_epoch_,
                 "validation": self.validation_,
+                # The graph is saved once, as the one that was trained on.
+                "by_node": by_node,
             },
             encoders=encoders,
         )
@@ -293,6 +340,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         model = cls(**parameters | {"device": device})
         if isinstance(model.class_weight, list):
             model.class_weight = dict(model.class_weight)
+        if saved.extra.get("by_node"):
+            model.graph = saved.graph
         model._learnt(saved.method, saved.graph, saved.classes)
         model.n_features_in_ = saved.graph.num_features
         if saved.extra.get("feature_names"):
@@ -311,7 +360,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _training_graph(self, X: Any, y: Any, graph: Any) -> tuple[Graph, np.ndarray]:
+    def _training_graph(self, X: Any, y: Any, graph: Any) -> tuple[Graph, np.ndarray, np.ndarray]:
+        """Return the graph to train on, its classes, and the nodes that are the rows of X."""
+        self._index = None
+        if self.graph is not None:
+            if graph is not None or isinstance(X, Graph):
+                raise ConfigError(
+                    "fit received a graph in addition to that of the constructor; give nodes and "
+                    "their labels, fit(nodes, y), or leave graph= out of the constructor"
+                )
+            validate_data(self, self.graph.features, skip_check_array=True)
+            return labelled_nodes(self.graph, X, y)
         if isinstance(X, Graph):
             if y is not None or graph is not None:
                 raise ConfigError(
@@ -320,22 +379,24 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                     "Graph"
                 )
             validate_data(self, X.features, skip_check_array=True)
-            self._index = None
-            return X, np.array(X.class_names)
+            return X, np.array(X.class_names), np.arange(X.num_nodes)
         features = self._features(X, ensure_min_samples=2)
-        codes, classes = _labels(y)
-        self._index = NeighbourIndex(features, self.n_neighbors) if graph is None else None
-        names = tuple(str(label) for label in classes.tolist())
+        codes, classes = read_labels(y)
+        if graph is None:
+            self._index = NeighbourIndex(features, self.n_neighbors)
         adjacency = graph if self._index is None else self._index.graph()
-        return _graph(features, adjacency, (codes, names)), classes
+        nodes = table_graph(features, adjacency, (codes, names_of(classes)))
+        return nodes, classes, np.arange(nodes.num_nodes)
 
     def _check_parameters(self) -> None:
         """Raise :class:`ConfigError` if a parameter has a wrong type, before any work is done."""
         for name, kind in _KINDS.items():
             read_value(kind, getattr(self, name), name)
+        check_graph(self.graph)
 
     def _features(self, X: Any, **options: Any) -> Matrix:
         """Return a copy of the features of a table, checked as in scikit-learn."""
+        refuse_graph(X, "a table of features")
         if isinstance(X, np.ma.MaskedArray) or sp.issparse(X):
             X = plain(X)
         elif isinstance(X, np.ndarray):
@@ -347,13 +408,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         return canonical(features) if sp.issparse(features) else features
 
     def _trained(
-        self, config: Config, graph: Graph, split: Split, classes: np.ndarray, seed: int
+        self,
+        config: Config,
+        graph: Graph,
+        split: Split,
+        classes: np.ndarray,
+        weights: np.ndarray | None,
+        seed: int,
     ) -> tuple[NodeClassifier, Outcome]:
-        weights = self.class_weight
-        if weights is not None:
-            targets = classes[graph.labels[split.train]]
-            weights = compute_class_weight(weights, classes=classes, y=targets)
-        method = restore_method(self.method, config.identity(), self.device, weights)
+        codes, given = graph.labels[split.train], None if weights is None else weights[split.train]
+        of_classes = class_weights(self.class_weight, classes, codes, given)
+        method = restore_method(self.method, config.identity(), self.device, of_classes, weights)
         shown = ProgressBar(self.method, Console(stderr=True)) if self.verbose else nullcontext()
         with shown as bar:
             outcome = train(method, graph, split, seed=seed, callbacks=[bar] if bar else [])
@@ -361,35 +426,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             raise KeyboardInterrupt
         return method, outcome
 
-    def _split(self, graph: Graph, seed: int) -> Split:
-        """Return a split of the labels of a graph without one."""
-        counts = np.bincount(graph.labels[graph.labels != UNKNOWN], minlength=graph.num_classes)
-        if self.validation_fraction is None:
-            return every_label_split(graph.labels)
-        check_fraction(self.validation_fraction)
-        if (counts == 1).any():
-            # With labels of a single class, fit raises an error about that instead.
-            if np.count_nonzero(counts) > 1:
-                lone = graph.class_names[int(np.argmax(counts == 1))]
-                epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
-                warnings.warn(
-                    f"class {lone!r} has only one label, so none can be held out for validation: "
-                    f"training uses all labels, for {epochs} epochs; label another node of the "
-                    "class, or set validation_fraction=None",
-                    stacklevel=3,
-                )
-            return every_label_split(graph.labels)
-        kept, held = stratified_holdout(graph.labels, self.validation_fraction, seed)
-        empty = np.array([], dtype=np.int64)
-        return Split(kept, held, empty, f"{self.validation_fraction:g} of the labels validate")
-
-    def _configuration(self, graph: Graph, validated: bool) -> tuple[str, Config]:
+    def _configuration(self, graph: Graph, split: Split) -> tuple[str, Config]:
         name, config = configuration(self.method, graph.catalogue_name, self.preset)
         given = {key: getattr(self, key) for key in GrandConfig.names()}
         given = {key: value for key, value in given.items() if value is not None}
         given |= self.options or {}
-        if not validated and "max_epochs" in config.names():
-            given.setdefault("max_epochs", UNVALIDATED_EPOCHS)
+        if not len(split.val):
+            if "max_epochs" in config.names():
+                given.setdefault("max_epochs", UNVALIDATED_EPOCHS)
+            counts = np.bincount(graph.labels[split.train], minlength=graph.num_classes)
+            if name == DEFAULT and counts.min() < FEW and "consistency_weight" in config.names():
+                given.setdefault("consistency_weight", 0.0)
         return name, config.replace(**given)
 
     def _learnt(self, method: NodeClassifier, graph: Graph, classes: np.ndarray) -> None:
@@ -398,16 +445,21 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
 
     def _logits(self, X: Any, graph: Any) -> np.ndarray:
         check_is_fitted(self, "method_")
-        if X is None or isinstance(X, Graph):
+        nodes = X
+        if X is None or isinstance(X, Graph) or self.graph is not None:
             if graph is not None:
                 raise ConfigError("graph= connects rows of features, but X has none; give both")
-            logits = self.method_.logits(X)
+        elif graph is not None:
+            nodes = table_graph(self._features(X, reset=False), graph, None)
+        if isinstance(nodes, Graph) and same_nodes(nodes, self.graph_):
+            # Label propagation knows its own graph alone.
+            nodes = None
+        if nodes is None or isinstance(nodes, Graph):
+            logits = self.method_.logits(nodes)
+        elif self.graph is not None:
+            logits = self.method_.logits(rows=node_rows(self.graph_, nodes))
         else:
-            features = self._features(X, reset=False)
-            if graph is None:
-                logits = self._new_logits(features)
-            else:
-                logits = self.method_.logits(_graph(features, graph, None))
+            logits = self._new_logits(self._features(nodes, reset=False))
         # In double precision, so that probabilities sum to one more exactly.
         return logits.cpu().numpy().astype(np.float64)
 
@@ -422,23 +474,6 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             self._index = NeighbourIndex(known, self.n_neighbors)
         return self.method_.new_logits(features, self._index.links(features))
 
-    def _scored(self, graph: Graph) -> np.ndarray:
-        """Return the nodes of a graph to score on."""
-        if graph.split is not None and len(graph.split.test):
-            nodes = graph.split.test
-        else:
-            nodes = np.arange(graph.num_nodes)
-            used = self.graph_.split
-            if used is not None and _same_nodes(graph, self.graph_):
-                nodes = np.setdiff1d(nodes, np.concatenate([used.train, used.val]))
-        nodes = nodes[graph.labels[nodes] != UNKNOWN]
-        if len(nodes) == 0:
-            raise GraphError(
-                f"{graph.name!r} has no labelled nodes to score on, except those used for "
-                "training; label more nodes, or give the graph a split with labelled test nodes"
-            )
-        return nodes
-
 
 _KINDS: dict[str, Any] = {
     "preset": str | None,
@@ -450,53 +485,6 @@ _KINDS: dict[str, Any] = {
     "options": Mapping[str, Any] | None,
 }
 """The types of the parameters that are no keys of a configuration."""
-
-
-def _graph(
-    features: Matrix, adjacency: Any, classes: tuple[np.ndarray, tuple[str, ...]] | None
-) -> Graph:
-    """Return the graph of checked features and, if known, encoded labels."""
-    ids = np.arange(features.shape[0], dtype=np.int64)
-    links = matrix_links(adjacency, ids)
-    return Graph.from_parts((features, ids), links, classes or to_codes(None, len(ids), None))
-
-
-def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
-    if y is None:
-        raise GraphError(
-            "GrandClassifier requires y to be passed, but the target y is None; give one label per "
-            "row of X, -1 if unknown, or a Graph with labels"
-        )
-    if getattr(y, "shape", ())[1:] == (1,):
-        y = column_or_1d(y, warn=True)
-    codes, classes = encode_labels(y)
-    labels = classes.tolist()
-    continuous = [one for one in labels if isinstance(one, float) and not one.is_integer()]
-    if continuous:
-        raise GraphError(
-            f"Unknown label type: continuous, such as {continuous[0]}; a classifier needs classes: "
-            "whole numbers, text or booleans"
-        )
-    return codes, classes
-
-
-def _validation(outcome: Outcome, split: Split) -> dict[str, float]:
-    """Return what validation nodes measured in the epoch that was kept."""
-    if not len(split.val):
-        return {}
-    kept = outcome.best
-    return {
-        "nodes": len(split.val),
-        "epoch": outcome.best_epoch,
-        "accuracy": kept["val_accuracy"],
-        "loss": kept["val_loss"],
-    }
-
-
-def _same_nodes(one: Graph, other: Graph) -> bool:
-    """Return whether two graphs have the same features and edges."""
-    pairs = ((one.features, other.features), (one.adjacency, other.adjacency))
-    return all(a.shape == b.shape and not (a != b).sum() for a, b in pairs)
 
 
 def _parameters(method: NodeClassifier) -> dict[str, Any]:

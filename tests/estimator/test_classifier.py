@@ -25,11 +25,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import dropnode.estimator
+import dropnode.estimator.classifier
+import dropnode.estimator.inputs
 import dropnode.graph.graph
 from dropnode.data import load_dataset
 from dropnode.data.splits import per_class_split
-from dropnode.errors import ConfigError, GraphError
+from dropnode.errors import ConfigError, GraphError, GraphWarning
 from dropnode.estimator import UNVALIDATED_EPOCHS, GrandClassifier
 from dropnode.graph import Graph
 from dropnode.graph.neighbours import nearest_neighbour_graph
@@ -40,7 +41,15 @@ from dropnode.training import train
 
 IMPOSSIBLE = {
     "check_classifiers_classes": "it trains on the classes -1 and 1, but -1 marks an unlabelled "
-    "row; scikit-learn's own semi-supervised classifiers are excused from that by name"
+    "row; scikit-learn's own semi-supervised classifiers are excused from that by name",
+    **dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        "a row that is repeated, or left out, is another graph, and is seen with or without a "
+        "label; that a weight repeats a label is tested below",
+    ),
 }
 
 
@@ -76,7 +85,7 @@ def fitted(blobs: tuple[np.ndarray, ...]) -> GrandClassifier:
 
 def test_parameters_cover_the_configuration_exactly() -> None:
     parameters = inspect.signature(GrandClassifier).parameters
-    own = ["preset", "method", "n_neighbors", "validation_fraction", "class_weight"]
+    own = ["preset", "method", "graph", "n_neighbors", "validation_fraction", "class_weight"]
     fields = [field.name for field in dataclasses.fields(GrandConfig)]
 
     assert list(parameters) == [*own, "random_state", "device", "verbose", "options", *fields]
@@ -189,8 +198,8 @@ def test_fit_checks_features_and_encodes_labels_once(
 
         monkeypatch.setattr(module, name, recorded)
 
-    counted(dropnode.estimator, "validate_data")
-    counted(dropnode.estimator, "encode_labels")
+    counted(dropnode.estimator.classifier, "validate_data")
+    counted(dropnode.estimator.inputs, "encode_labels")
     for name in ("to_nodes", "to_codes"):
         counted(dropnode.graph.graph, name)
     quick(max_epochs=1).fit(X, few, graph=nearest_neighbour_graph(X, 4) if graph else None)
@@ -416,7 +425,56 @@ def test_probabilities_follow_classes(fitted: GrandClassifier) -> None:
     assert (fitted.classes_[probabilities.argmax(axis=1)] == fitted.predict()).all()
 
 
+def test_the_transduction_has_the_class_of_every_training_node(
+    fitted: GrandClassifier, blobs: tuple[np.ndarray, ...]
+) -> None:
+    assert np.array_equal(fitted.transduction_, fitted.predict())
+    assert fitted.transduction_.shape == blobs[1].shape
+    assert not hasattr(GrandClassifier(), "transduction_")
+
+
 # Scores
+
+
+def test_label_propagation_scores_its_own_graph(
+    community: Graph, blobs: tuple[np.ndarray, ...]
+) -> None:
+    """It cannot classify another one, and so has to recognise it."""
+    model = GrandClassifier(method="label-propagation").fit(community)
+    right = model.predict() == np.array(community.class_names)[community.labels]
+    same = Graph.from_scipy(
+        community.adjacency, community.features, community.labels, split=community.split
+    )
+    for graph in (community, same):
+        assert model.score(graph) == right[community.split.test].mean()
+    with pytest.raises(GraphError, match="cannot classify another graph"):
+        model.predict(community.with_adjacency(sp.csr_array((26, 26))))
+
+    X, y, few = blobs
+    edges = nearest_neighbour_graph(X, 4)
+    table = GrandClassifier(method="label-propagation").fit(X, few, graph=edges)
+    assert table.score(X, y, graph=edges) == (table.predict() == y).mean()
+
+
+@pytest.mark.parametrize("method", ["grand", "logistic", "label-propagation"])
+def test_a_class_without_training_nodes_is_scored(community: Graph, method: str) -> None:
+    """Some splits were published so. What learns from labels alone is wrong about it."""
+    split = community.split
+    known = community.labels[split.train] != 2
+    seen = community.labels[split.val] != 2
+    short = dropnode.graph.graph.Split(split.train[known], split.val[seen], split.test)
+    cut = {} if method in ("logistic", "label-propagation") else {"max_epochs": 60}
+    for weights in (None, "balanced") if method != "label-propagation" else (None,):
+        with pytest.warns(GraphWarning, match="no label teaches it"):
+            model = GrandClassifier(method=method, random_state=0, class_weight=weights, **cut).fit(
+                community.with_split(short)
+            )
+        right = model.predict() == np.array(community.class_names)[community.labels]
+        if method in ("logistic", "label-propagation"):
+            assert not right[community.labels == 2].any()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GraphWarning)
+            assert model.score(community) == right[split.test].mean() > 0.4
 
 
 def test_a_graph_is_scored_on_its_test_nodes(community: Graph) -> None:
@@ -486,6 +544,81 @@ def test_class_weights_find_more_of_a_rare_class() -> None:
     assert recall("balanced") > recall(None) + 0.2
     assert recall({1: 20.0}) > recall(None) + 0.2
     assert recall({0: 20.0}) <= recall(None)
+
+
+# Weights of labels
+
+
+def test_an_integer_weight_is_a_label_that_occurs_as_often(blobs: tuple[np.ndarray, ...]) -> None:
+    """In logistic regression on features alone, where a repeated row changes nothing else."""
+    X, _, few = blobs
+    known = np.flatnonzero(few >= 0)
+    repeats = 1 + np.arange(len(known)) % 3
+    options = {"method": "logistic", "options": {"order": 0}, "validation_fraction": None}
+    scaled = {"feature_scaling": "none"}
+    weighted = GrandClassifier(**options, **scaled).fit(X[known], few[known], None, repeats)
+    rows = np.repeat(known, repeats)
+    repeated = GrandClassifier(**options, **scaled).fit(X[rows], few[rows])
+    alone = sp.csr_array((len(X), len(X)))
+
+    found, expected = (model.predict_proba(X, graph=alone) for model in (weighted, repeated))
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    plain = GrandClassifier(**options, **scaled).fit(X[known], few[known])
+    assert np.abs(plain.predict_proba(X, graph=alone) - expected).max() > 0.01
+
+
+def test_equal_weights_change_nothing_and_a_weight_of_zero_takes_a_label_away(
+    blobs: tuple[np.ndarray, ...],
+) -> None:
+    X, _, few = blobs
+    options = {"validation_fraction": None}
+    plain = quick(**options).fit(X, few)
+    assert np.array_equal(
+        quick(**options).fit(X, few, sample_weight=np.full(90, 2.0)).predict_proba(),
+        plain.predict_proba(),
+    )
+    without = few.copy()
+    without[np.flatnonzero(few == 1)[0]] = -1
+    weights = np.where((few >= 0) & (without < 0), 0.0, 1.0)
+    # Also those of unlabelled rows, which have no loss term.
+    weights[few < 0] = 7.0
+    np.testing.assert_allclose(
+        quick(**options).fit(X, few, sample_weight=weights).predict_proba(),
+        quick(**options).fit(X, without).predict_proba(),
+        atol=1e-5,
+    )
+
+
+def test_weights_of_labels_and_classes_multiply(community: Graph) -> None:
+    of_classes = {"0": 2.0, "1": 0.5, "2": 4.0}
+    weights = np.array([of_classes[name] for name in np.array(["0", "1", "2"])[community.labels]])
+    named = community.with_labels(community.labels, ["0", "1", "2"])
+    both = quick(class_weight=of_classes).fit(named, sample_weight=weights)
+    squared = quick().fit(named, sample_weight=weights**2)
+    assert np.array_equal(both.predict_proba(), squared.predict_proba())
+
+
+def test_balanced_classes_count_weights(blobs: tuple[np.ndarray, ...]) -> None:
+    X, _, few = blobs
+    weights = np.where(few == 0, 3.0, 1.0)
+    model = quick(class_weight="balanced").fit(X, few, sample_weight=weights)
+    # Twelve, four and four labels.
+    np.testing.assert_allclose(model.method_.class_weights, np.array([20, 60, 60]) / 36, rtol=1e-6)
+
+
+def test_wrong_weights_are_named(blobs: tuple[np.ndarray, ...], community: Graph) -> None:
+    X, _, few = blobs
+    for weights, told in (
+        (np.ones(3), r"shape \(3,\) for 90 rows"),
+        (np.full(90, -1.0), "the weight of node 0 is -1"),
+        (np.full(90, np.nan), "the weight of node 0 is nan"),
+        (np.zeros(90), "the weights of all training nodes are zero"),
+        (["heavy"] * 90, "sample_weight cannot be read as numbers"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            quick().fit(X, few, sample_weight=weights)
+    with pytest.raises(ConfigError, match="sample weights, but has no loss"):
+        GrandClassifier(method="label-propagation").fit(community, sample_weight=np.ones(26))
 
 
 # Keeping a model
@@ -573,6 +706,13 @@ def test_progress_is_shown_on_stderr_when_asked_for(
 ) -> None:
     quick(max_epochs=2).fit(community)
     assert capsys.readouterr() == ("", "")
+
+    quick(max_epochs=2, verbose=True).fit(community.with_split(None))
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert shown.out == ""
+    assert [line.startswith("grand: epoch 2/2  loss ") for line in lines] == [True, True]
+    assert ["val " in line for line in lines] == [True, False], "held out first, then all labels"
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     quick(max_epochs=2, verbose=True).fit(community)
