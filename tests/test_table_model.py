@@ -81,12 +81,13 @@ def test_a_saved_model_gives_the_same_bits(model: Any, tmp_path: Path) -> None:
     trained.save(tmp_path / "model")
     loaded = TableModel.load(tmp_path / "model")
     assert loaded.encoders == trained.encoders
-    assert loaded.metrics() == trained.metrics()
+    assert loaded.trust == trained.trust is not None
     for one, other in (
         (trained.predict(), loaded.predict()),
         *[[m.predict_new(pa.table(new), pa.table(edges)) for m in (trained, loaded)]],
     ):
         np.testing.assert_array_equal(one.probabilities, other.probabilities)
+        np.testing.assert_array_equal(one.sets, other.sets)
         assert one.ids.tolist() == other.ids.tolist()
     # The classifier alone reads the same folder.
     alone = GrandClassifier.load(tmp_path / "model")
@@ -98,15 +99,26 @@ def test_the_files_of_a_model(model: Any, tmp_path: Path) -> None:
     trained.save(tmp_path / "model")
     assert sorted(os.listdir(tmp_path / "model")) == [
         "graph.safetensors",
+        "held_out.png",
+        "label_next.csv",
         "metrics.json",
         "model.json",
         "predictions.csv",
+        "suspicious_labels.csv",
         "weights.safetensors",
     ]
     metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
     assert metrics["labels"] == 12
-    assert metrics["held_out"]["nodes"] == 2
-    assert 0 <= metrics["held_out"]["accuracy"] <= 1
+    assert metrics["accuracy"] == trained.held.correct.mean()
+    suspicious = [
+        row for _, row in csv_rows((tmp_path / "model/suspicious_labels.csv").read_text())
+    ]
+    odds = [float(row["log_odds"]) for row in suspicious]
+    assert len(odds) == 12
+    assert odds == sorted(odds)
+    advised = [row for _, row in csv_rows((tmp_path / "model/label_next.csv").read_text())]
+    labelled = {row["id"] for row in suspicious}
+    assert len({row["id"] for row in advised} - labelled) == len(advised) == 22
     text = (tmp_path / "model" / "predictions.csv").read_text()
     first = next(csv.reader([text.splitlines()[1]]))
     assert first[:3] == ["'-0n", "'=tea", "'=tea"], "a spreadsheet would run it"
@@ -118,6 +130,7 @@ def test_the_files_of_a_model(model: Any, tmp_path: Path) -> None:
         shares = {name: float(row[f"p_{name}"]) for name in GROUPS}
         assert row["predicted"] == max(shares, key=lambda name: shares[name])
         assert float(row["confidence"]) == max(shares.values())
+        assert row["predicted"] in row["set"].split("|")
 
 
 def test_long_files_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +201,8 @@ def test_a_model_without_held_out_labels_has_no_metrics(tmp_path: Path) -> None:
         trained = TableModel.fit(tables, GrandClassifier(random_state=0, max_epochs=2))
     trained.save(tmp_path / "model")
     assert trained.metrics() is None
+    assert trained.trust is None
+    assert (tmp_path / "model" / "label_next.csv").exists()
     assert not (tmp_path / "model" / "metrics.json").exists()
 
 

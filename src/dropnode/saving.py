@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,6 +87,7 @@ def save_model(
     provenance: dict[str, Any] | None = None,
     extra: dict[str, Any] | None = None,
     encoders: Encoders | None = None,
+    trust: Mapping[str, Any] | None = None,
 ) -> None:
     """Save a trained method with its training graph, replacing an older model in the folder.
 
@@ -103,6 +104,8 @@ def save_model(
         Stored unchanged, and returned by :func:`load_model`.
     encoders : Encoders, optional
         What made features of tables, for :func:`~dropnode.saving.load_encoders`.
+    trust : mapping of JSON values, optional
+        How far to believe the model, for :func:`~dropnode.saving.load_trust`.
     """
     folder = Path(folder)
     files = {
@@ -127,6 +130,7 @@ def save_model(
         "provenance": provenance or {},
         "extra": extra or {},
         "encoders": None if encoders is None else encoders.record(),
+        "trust": None if trust is None else dict(trust),
         "sha256": {name: _sha256(data) for name, data in files.items()},
     }
     try:
@@ -209,6 +213,19 @@ def load_encoders(folder: str | Path) -> Encoders:
     return _read(path, lambda: Encoders.from_record(record))
 
 
+def feature_names(folder: str | Path) -> list[str] | None:
+    """Return the names of the features of a saved model; None if it has none."""
+    document = _document(Path(folder) / MODEL)
+    if document.encoders is not None:
+        return load_encoders(folder).names
+    return document.extra.get("feature_names") or None
+
+
+def load_trust(folder: str | Path) -> dict[str, Any] | None:
+    """Load how far to believe a model, as :func:`save_model` was given it."""
+    return _document(Path(folder) / MODEL).trust
+
+
 @dataclass(frozen=True)
 class _Document:
     """The keys of model.json."""
@@ -227,6 +244,7 @@ class _Document:
     encoders: dict[str, Any] | None = None
     # Models saved before there was "auto" have the scaling of their configuration.
     scaling: str | None = None
+    trust: dict[str, Any] | None = None
 
 
 def _document(path: Path) -> _Document:

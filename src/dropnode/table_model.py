@@ -3,12 +3,18 @@
 The folder of a model that was fitted to tables::
 
     model.json, weights.safetensors, graph.safetensors   the model, see saving.py
-    predictions.csv    every node: its label, the predicted class, its confidence
-    metrics.json       the accuracy on labels that were held out, if any were
+    predictions.csv        every node: its label, the predicted class, its confidence, its set
+    metrics.json           how good models were that were trained without the labels they judge
+    held_out.png           the same as a picture
+    suspicious_labels.csv  given labels, those first that such models believe least
+    label_next.csv         nodes whose labels would help most
+
+Without enough labels to hold any out there are none of the last three but ``label_next.csv``.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +24,36 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.base import clone
 
+from dropnode.analysis.labels import label_next, rank_suspicious
+from dropnode.assessment import HeldOut, Trust, Watch, draw_held_out, hold_out, measures
 from dropnode.csv_text import csv_lines
 from dropnode.errors import ConfigError
 from dropnode.estimator import GrandClassifier
-from dropnode.files import atomic_write, check_makeable, is_vacant, new_folder, to_path, write_json
+from dropnode.files import (
+    atomic_write,
+    check_makeable,
+    is_vacant,
+    new_folder,
+    to_path,
+    write_json,
+)
 from dropnode.graph.checks import UNKNOWN
-from dropnode.saving import load_encoders
+from dropnode.inspection import Comparison
+from dropnode.saving import load_encoders, load_trust
 from dropnode.tables import Encoders, Tables
 from dropnode.tables.new import read_new_nodes
 
-PREDICTIONS, METRICS = "predictions.csv", "metrics.json"
+PREDICTIONS, METRICS, PICTURE = "predictions.csv", "metrics.json", "held_out.png"
+SUSPICIOUS, NEXT = "suspicious_labels.csv", "label_next.csv"
 
 HEADS = ("id", "predicted", "confidence")
 """The first columns of a file of predictions; those of labelled nodes have a label after the id."""
+
+SEPARATOR = "|"
+"""What separates the classes of a set."""
+
+MOST_NEXT = 100
+"""How many nodes to label next are listed."""
 
 CHUNK = 20_000
 """How many rows of a file are written at a time."""
@@ -49,6 +72,8 @@ class Predictions:
     probabilities : ndarray (nodes, classes)
     labels : ndarray of int or None
         The class that was given for each node, -1 where it is unknown.
+    sets : ndarray of bool (nodes, classes) or None
+        Which classes are in the set of each node, which should have the true one in 90 % of cases.
     notes : tuple of str
         What was chosen, repaired or left out of the tables.
     """
@@ -57,6 +82,7 @@ class Predictions:
     classes: tuple[str, ...]
     probabilities: np.ndarray
     labels: np.ndarray | None = None
+    sets: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -73,20 +99,28 @@ class Predictions:
     def _chunks(self) -> Iterator[list[list[Any]]]:
         labelled = [] if self.labels is None else ["label"]
         # A letter in front, because a class may have the name of another column.
-        yield [[HEADS[0], *labelled, *HEADS[1:], *(f"p_{name}" for name in self.classes)]]
+        with_sets = [] if self.sets is None else ["set"]
+        shares_of = [f"p_{name}" for name in self.classes]
+        yield [[HEADS[0], *labelled, *HEADS[1:], *with_sets, *shares_of]]
         names = np.array([*self.classes, ""], dtype=object)  # the last is for unknown, -1
         for start in range(0, len(self.ids), CHUNK):
             part = slice(start, start + CHUNK)
             shares = self.probabilities[part]
             given = [] if self.labels is None else [names[self.labels[part]].tolist()]
+            sets = [] if self.sets is None else [self._texts(self.sets[part])]
             columns = [
                 self.ids[part].tolist(),
                 *given,
                 names[shares.argmax(axis=1)].tolist(),
                 [f"{value:.6f}" for value in shares.max(axis=1)],
+                *sets,
                 *([f"{value:.6f}" for value in column] for column in shares.T),
             ]
             yield [list(row) for row in zip(*columns, strict=True)]
+
+    def _texts(self, sets: np.ndarray) -> list[str]:
+        names = np.array(self.classes, dtype=object)
+        return [SEPARATOR.join(names[row]) for row in sets]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +133,10 @@ class TableModel:
         Fitted; ``classifier.graph_`` is the training graph.
     encoders : Encoders
         What made its features.
+    trust : Trust or None
+        What calibrates its probabilities, and makes sets of classes.
+    held : HeldOut or None
+        What models predicted that were trained without the labels that they judge. It is not saved.
 
     Examples
     --------
@@ -119,9 +157,18 @@ class TableModel:
 
     classifier: GrandClassifier
     encoders: Encoders
+    trust: Trust | None = None
+    held: HeldOut | None = None
 
     @classmethod
-    def fit(cls, tables: Tables, classifier: GrandClassifier | None = None) -> TableModel:
+    def fit(
+        cls,
+        tables: Tables,
+        classifier: GrandClassifier | None = None,
+        *,
+        assess: bool = True,
+        watch: Watch | None = None,
+    ) -> TableModel:
         """Train a classifier on tables.
 
         Parameters
@@ -131,16 +178,36 @@ class TableModel:
         classifier : GrandClassifier, optional
             Its parameters are used, and it stays as it is. Features are scaled as suits their
             encoders, unless it has a ``feature_scaling``.
+        assess : bool
+            Whether to train further models, each without a fifth of the labels, to learn how far
+            the predictions can be believed; see :mod:`dropnode.assessment`.
+        watch : callable, optional
+            Called with the number of such models that are trained, and that of all.
         """
         model = clone(GrandClassifier() if classifier is None else classifier)
         if model.feature_scaling is None:
             model.set_params(feature_scaling=tables.encoders.scaling)
-        return cls(model.fit(tables.graph), tables.encoders)
+        model.fit(tables.graph)
+        held = hold_out(model, tables.graph, model.seed_ or 0, watch) if assess else None
+        trust = None
+        if held is not None:
+            trust = Trust.learn(held)
+            _compare_with_features_alone(model, held, tables)
+        return cls(model, tables.encoders, trust, held)
 
     def predict(self) -> Predictions:
         """Return the predictions for all nodes of the training graph."""
-        graph, shares = self.classifier.graph_, self.classifier.predict_proba()
-        return Predictions(graph.ids, graph.class_names, shares, graph.labels)
+        graph = self.classifier.graph_
+        shares, sets = self._believed(self.classifier.method_.logits())
+        return Predictions(graph.ids, graph.class_names, shares, graph.labels, sets)
+
+    def _believed(self, logits: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return probabilities, and sets of classes if labels have taught how to make them."""
+        values = logits.cpu().numpy().astype(np.float64)
+        if self.trust is None:
+            return np.asarray(softmax(values, axis=1)), None
+        shares = self.trust.probabilities(values)
+        return shares, self.trust.sets(shares)
 
     def predict_new(self, nodes: Any, edges: Any = None, **options: Any) -> Predictions:
         """Return the predictions for nodes that arrive later, without training again.
@@ -161,39 +228,85 @@ class TableModel:
         graph, method = self.classifier.graph_, self.classifier.method_
         new = read_new_nodes(graph, self.encoders, nodes, edges, **options)
         logits = method.new_logits(new.features, new.links, new.among if new.among.nnz else None)
-        shares = softmax(logits.cpu().numpy().astype(np.float64), axis=1)
-        return Predictions(new.ids, graph.class_names, shares, notes=new.notes)
+        shares, sets = self._believed(logits)
+        return Predictions(new.ids, graph.class_names, shares, sets=sets, notes=new.notes)
 
     def metrics(self) -> dict[str, Any] | None:
-        """Return the measures on labels that were held out; None if none were.
+        """Return measures of held-out predictions; None without any.
 
-        They have chosen the number of epochs, so that their accuracy is a little too high.
+        See :func:`dropnode.assessment.measures`.
         """
-        if not self.classifier.validated_:
+        if self.held is None:
             return None
-        graph, held_out = self.classifier.graph_, self.classifier.validation_
-        return {
-            "held_out": held_out,
-            "labels": int(np.count_nonzero(graph.labels != UNKNOWN)),
-            "nodes": graph.num_nodes,
-            "classes": list(graph.class_names),
-        }
+        return measures(self.held, self.classifier.graph_.class_names)
 
     def save(self, folder: str | Path) -> None:
         """Write the model, its predictions and its metrics to a new folder, all or nothing."""
         folder = to_path(folder)
         check_place(folder)
         with new_folder(folder) as place:
-            self.classifier.save(place, encoders=self.encoders)
-            self.predict().write(place / PREDICTIONS)
+            trust = None if self.trust is None else self.trust.as_dict()
+            self.classifier.save(place, encoders=self.encoders, trust=trust)
+            predictions = self.predict()
+            predictions.write(place / PREDICTIONS)
+            self._write_next(place / NEXT, predictions.probabilities)
             metrics = self.metrics()
-            if metrics is not None:
+            if self.held is not None and metrics is not None:
                 write_json(place / METRICS, metrics)
+                self._write_suspicious(place / SUSPICIOUS, self.held)
+                draw_held_out(metrics).savefig(place / PICTURE, dpi=120)
+
+    def _write_suspicious(self, path: Path, held: HeldOut) -> None:
+        graph = self.classifier.graph_
+        shares = softmax(held.logits, axis=1)
+        ranked = rank_suspicious(held.nodes, held.labels, shares)
+        names = np.array(graph.class_names, dtype=object)
+        rows = [["id", "label", "suggested", "log_odds"]]
+        columns = (graph.ids[ranked.nodes], names[ranked.given], names[ranked.suggested])
+        odds = [round(value, 4) for value in ranked.log_odds.tolist()]
+        rows += [list(row) for row in zip(*(each.tolist() for each in columns), odds, strict=True)]
+        with atomic_write(path, "w") as file:
+            file.write(csv_lines(rows))
+
+    def _write_next(self, path: Path, shares: np.ndarray) -> None:
+        graph = self.classifier.graph_
+        labelled = np.flatnonzero(graph.labels != UNKNOWN)
+        nodes = label_next(shares, graph.adjacency, labelled, MOST_NEXT)
+        names = np.array(graph.class_names, dtype=object)
+        rows = [["id", "predicted", "confidence"]]
+        for node in nodes:
+            best = int(shares[node].argmax())
+            rows.append([graph.ids[node], names[best], f"{shares[node, best]:.6f}"])
+        with atomic_write(path, "w") as file:
+            file.write(csv_lines(rows))
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> TableModel:
         """Load what :meth:`save` saved."""
-        return cls(GrandClassifier.load(folder, device), load_encoders(folder))
+        classifier, encoders = GrandClassifier.load(folder, device), load_encoders(folder)
+        record = load_trust(folder)
+        return cls(classifier, encoders, None if record is None else Trust.from_dict(record))
+
+
+def _compare_with_features_alone(model: GrandClassifier, held: HeldOut, tables: Tables) -> None:
+    """Warn if the features alone predict held-out labels better than a model does."""
+    alone = GrandClassifier(
+        "default",
+        method="logistic",
+        feature_scaling=tables.encoders.scaling,
+        random_state=model.seed_,
+    )
+    other = hold_out(alone, tables.graph, model.seed_ or 0)
+    if model.method == "logistic" or other is None:
+        return
+    compared = Comparison({model.method: held, "logistic": other})
+    if compared.better("logistic", model.method):
+        warnings.warn(
+            f"features alone predict {100 * compared.accuracy('logistic'):.0f} % of held-out "
+            f"labels, {model.method} {100 * compared.accuracy(model.method):.0f} %: neighbours "
+            "mislead here; try method='logistic' or 'mlp'",
+            stacklevel=3,
+        )
 
 
 def check_place(folder: str | Path) -> None:

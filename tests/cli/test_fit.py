@@ -96,7 +96,7 @@ def test_fit_then_predict(files: Path, capsys: pytest.CaptureFixture[str]) -> No
     with (files / "predicted.csv").open() as file:
         later = list(csv.DictReader(file))
     assert [row["id"] for row in later] == [f"p{at}" for at in range(30, 36)]
-    assert list(later[0]) == ["id", "predicted", "confidence", "p_graphs", "p_trees"]
+    assert list(later[0]) == ["id", "predicted", "confidence", "set", "p_graphs", "p_trees"]
     right = [row["predicted"] == ["graphs", "trees"][at % 2] for at, row in enumerate(later)]
     assert all(right)
 
@@ -107,7 +107,8 @@ def test_json_is_one_object(files: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (values["nodes"], values["labels"], values["predicted"]) == (30, 10, 20)
     assert (values["method"], values["preset"], values["seed"]) == ("grand-no-cr", "default", 3)
     assert values["classes"] == ["graphs", "trees"]
-    assert values["held_out"]["nodes"] == 2
+    assert values["held_out"]["labels"] == 10
+    assert values["feature_scaling"] == "none"
     assert {"column": "year", "became": "numbers, standardised", "features": 1} in values["columns"]
     assert predict(files, "--json") == 0
     values = json.loads(capsys.readouterr().out)

@@ -85,7 +85,7 @@ class Explanation:
 
     def strongest_nodes(self, most: int = 10, ids: Sequence[Any] | None = None) -> list[Share]:
         """Return the nodes that add or subtract most; ``ids`` are those of the whole graph."""
-        names = self.nodes if ids is None else np.asarray(ids)[self.nodes]
+        names = self.nodes if ids is None else np.asarray(ids, dtype=object)[self.nodes]
         return _strongest(names, self.by_node, most)
 
     def strongest_columns(self, most: int = 10, names: Sequence[Any] | None = None) -> list[Share]:

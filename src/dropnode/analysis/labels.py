@@ -217,9 +217,7 @@ def _probabilities(found: Any, codes: np.ndarray) -> np.ndarray:
     return rows
 
 
-def rank_suspicious(
-    nodes: np.ndarray, given: np.ndarray, rows: np.ndarray
-) -> SuspiciousLabels:
+def rank_suspicious(nodes: np.ndarray, given: np.ndarray, rows: np.ndarray) -> SuspiciousLabels:
     """Rank given labels by the probabilities ``rows`` of models that were trained without them."""
     every = np.arange(len(nodes))
     # A probability of 0 has no logarithm; the smallest number comes close.

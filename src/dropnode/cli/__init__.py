@@ -19,8 +19,10 @@ from dropnode.cli.attack import attack
 from dropnode.cli.bench import bench
 from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
 from dropnode.cli.datasets import datasets_app
+from dropnode.cli.explain import explain
 from dropnode.cli.fit import fit
 from dropnode.cli.graphnas import graphnas
+from dropnode.cli.inspect import inspect
 from dropnode.cli.lists import experiments, methods, presets
 from dropnode.cli.predict import predict
 from dropnode.cli.report import report
@@ -41,8 +43,10 @@ app = typer.Typer(
     epilog="Start with:  dropnode train    then:  dropnode datasets list",
 )
 app.command()(train)
+app.command()(inspect)
 app.command()(fit)
 app.command()(predict)
+app.command()(explain)
 app.add_typer(datasets_app, name="datasets")
 app.command()(methods)
 app.command()(presets)

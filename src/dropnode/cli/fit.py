@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dropnode.cli import table_options as options
 from dropnode.cli.common import AsJson
 
 if TYPE_CHECKING:
@@ -25,50 +26,20 @@ MOST_COLUMNS = 30
 
 
 def fit(
-    nodes: Annotated[
-        Path,
-        typer.Option(help="Table of nodes: .csv, .tsv, .jsonl or .parquet; also .gz of the first."),
-    ],
-    label: Annotated[
-        str, typer.Option(help="Column with the class of some nodes, empty for those to predict.")
-    ],
+    nodes: options.Nodes,
+    label: options.Label,
     out: Annotated[Path, typer.Option(help="New folder for the model and its predictions.")],
-    edges: Annotated[
-        Path | None,
-        typer.Option(help="Table of edges. Without it, each node is joined to its nearest ones."),
-    ] = None,
-    id_: Annotated[
-        str | None,
-        typer.Option("--id", help="Column with the ids. Default: id, node, node_id or the first."),
-    ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(help="Vectors of the nodes, in the order of the table: .npy or .npz."),
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column of text; may be repeated."),
-    ] = None,
-    categories: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column of categories; may be repeated."),
-    ] = None,
-    lists: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column of lists, such as a|b|c; may be repeated."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out; may be repeated."),
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option(help="Column of the table of edges: one end of an edge.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="The same: the other end.")] = None,
-    weight: Annotated[str | None, typer.Option(help="The same: the weight of an edge.")] = None,
-    neighbors: Annotated[
-        int, typer.Option(min=1, help="How many nodes to join a node to, without edges.")
-    ] = 10,
+    edges: options.Edges = None,
+    id_: options.Id = None,
+    features: options.Features = None,
+    text: options.Texts = None,
+    categories: options.Categories = None,
+    lists: options.Lists = None,
+    drop: options.Drop = None,
+    source: options.Source = None,
+    target: options.Target = None,
+    weight: options.Weight = None,
+    neighbors: options.Neighbors = 10,
     method: Annotated[str, typer.Option(help="The method; see: dropnode methods.")] = "grand",
     preset: Annotated[
         str | None, typer.Option(help="A named configuration; see: dropnode presets.")
@@ -85,16 +56,28 @@ def fit(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of weights, masks and all other randomness.")
     ] = 0,
+    balanced: Annotated[
+        bool, typer.Option("--balanced", help="Let the labels of rare classes weigh more.")
+    ] = False,
+    assess: Annotated[
+        bool,
+        typer.Option(
+            "--assess/--no-assess",
+            help="Train further models without a part of the labels, which tell how far to believe "
+            "the predictions.",
+        ),
+    ] = True,
     device: Annotated[str, typer.Option(help="Device to compute on: cpu, cuda or mps.")] = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Train on a table of nodes and a table of edges, and predict the labels that are empty."""
     from dropnode.table_model import TableModel, check_place
     from dropnode.tables import read_tables
+    from dropnode.training.progress import StepsBar
 
     console = Console(stderr=True)
     check_place(out)
-    classifier = _classifier(method, preset, set_ or [], seed, device)
+    classifier = _classifier(method, preset, set_ or [], seed, device, balanced)
     with notices(console):
         with console.status(f"reading {nodes}"):
             tables = read_tables(
@@ -115,7 +98,8 @@ def fit(
             )
         if not as_json:
             _print_tables(tables, Console(highlight=False))
-        model = TableModel.fit(tables, classifier)
+        with StepsBar("models without a part of the labels", console) as bar:
+            model = TableModel.fit(tables, classifier, assess=assess, watch=bar.watch)
         model.save(out)
     if as_json:
         print(json.dumps(_values(tables, model, out)))
@@ -123,7 +107,9 @@ def fit(
         _print_model(model, out, Console(highlight=False))
 
 
-def _classifier(method: str, preset: str | None, changes: list[str], seed: int, device: str) -> Any:
+def _classifier(
+    method: str, preset: str | None, changes: list[str], seed: int, device: str, balanced: bool
+) -> Any:
     """Return the classifier that was asked for; what cannot be meant is an error now."""
     from dropnode.estimator import GrandClassifier
     from dropnode.methods.base import usable_device
@@ -140,6 +126,7 @@ def _classifier(method: str, preset: str | None, changes: list[str], seed: int, 
     return GrandClassifier(
         preset,
         method=method,
+        class_weight="balanced" if balanced else None,
         random_state=seed,
         device=device,
         verbose=True,
@@ -206,12 +193,24 @@ def _print_model(model: TableModel, out: Path, console: Console) -> None:
     lines = Table.grid(padding=(0, 2))
     lines.add_row("classes", Text(_listed(classifier.graph_.class_names)))
     lines.add_row("labels", f"{known:,} given, {len(labels) - known:,} predicted")
+    scaled = classifier.method_.scaling.kind
+    lines.add_row(
+        "feature scaling",
+        f"{scaled}, chosen by what the features are"
+        if classifier.config_.feature_scaling == "auto"
+        else scaled,
+    )
     if metrics is None:
-        lines.add_row("held-out accuracy", "not measured: too few labels to hold any out")
+        lines.add_row("held-out accuracy", "not measured")
     else:
-        held = metrics["held_out"]
-        told = f"{100 * held['accuracy']:.1f} % of {held['nodes']:,} labels"
-        lines.add_row("held-out accuracy", f"{told}, which chose {classifier.n_iter_:,} epochs")
+        low, high = (100 * bound for bound in metrics["accuracy_interval"])
+        told = f"{100 * metrics['accuracy']:.1f} % of {metrics['labels']:,} labels"
+        lines.add_row("held-out accuracy", f"{told} (95 % interval {low:.0f} to {high:.0f})")
+        lines.add_row("macro F1", f"{100 * metrics['macro_f1']:.1f} %")
+        if "sets" in metrics:
+            sets = metrics["sets"]
+            told = f"{sets['mean_size']:.1f} classes on average hold the true one in "
+            lines.add_row("sets", f"{told}{100 * sets['coverage']:.0f} % of held-out labels")
     lines.add_row("saved in", Text(str(out)))
     console.print(lines)
     console.print(f"\nlook at {out / PREDICTIONS}", markup=False, soft_wrap=True)
@@ -238,7 +237,8 @@ def _values(tables: Tables, model: TableModel, out: Path) -> dict[str, Any]:
         "classes": list(graph.class_names),
         "labels": known,
         "predicted": graph.num_nodes - known,
-        "held_out": None if metrics is None else metrics["held_out"],
+        "feature_scaling": model.classifier.method_.scaling.kind,
+        "held_out": metrics,
         "method": model.classifier.method,
         "preset": model.classifier.preset_,
         "seed": model.classifier.seed_,

@@ -301,10 +301,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                 raise GraphError("no label in y is known; scoring needs at least one")
         return float(accuracy_score(actual[labels[rows]], predicted[rows]))
 
-    def save(self, folder: str | Path, *, encoders: Encoders | None = None) -> None:
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        encoders: Encoders | None = None,
+        trust: Mapping[str, Any] | None = None,
+    ) -> None:
         """Save the parameters, the trained model and its training graph to a folder.
 
-        ``encoders`` are kept with it, see :class:`~dropnode.table_model.TableModel`.
+        ``encoders`` and ``trust`` are kept with it, see
+        :class:`~dropnode.table_model.TableModel`.
         """
         check_is_fitted(self, "method_")
         folder = to_path(folder)
@@ -330,6 +337,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
                 "by_node": by_node,
             },
             encoders=encoders,
+            trust=trust,
         )
 
     @classmethod

@@ -43,6 +43,11 @@ class Encoder(ABC):
     def width(self) -> int:
         """Number of features."""
 
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+
     @abstractmethod
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return the features of every row, dense or sparse."""
@@ -102,6 +107,11 @@ class Numbers(Encoder):
         """Number of features."""
         return 1 + self.indicator
 
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [self.column, f"{self.column} is missing"][: self.width]
+
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return the numbers, and where they were missing."""
         values = read_numbers(table, self.column, problems)
@@ -140,6 +150,11 @@ class Categories(Encoder):
         """Number of features."""
         return len(self.values)
 
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [f"{self.column} = {value}" for value in self.values]
+
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return a one in the column of each row's category."""
         column = table.columns[self.column]
@@ -174,6 +189,11 @@ class Items(Encoder):
         """Number of features."""
         return len(self.values)
 
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [f"{self.column} has {value}" for value in self.values]
+
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return a one in the column of each item of each row."""
         lists = as_lists(table, self.column, problems)
@@ -197,6 +217,11 @@ class Vectors(Encoder):
     def width(self) -> int:
         """Number of features."""
         return self.size
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [f"{self.column}[{at}]" for at in range(self.size)]
 
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return the numbers of every row."""

@@ -59,6 +59,15 @@ class Encoders:
         return sum(encoder.width for encoder in self.columns) + self.vector_size + structure
 
     @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [
+            *(name for encoder in self.columns for name in encoder.names),
+            *(f"vector[{at}]" for at in range(self.vector_size)),
+            *(self.structure.names if self.structure else ()),
+        ]
+
+    @property
     def scaling(self) -> str:
         """The scaling of features that suits them, a ``feature_scaling`` of methods.
 

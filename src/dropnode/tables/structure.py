@@ -44,6 +44,11 @@ class Structure:
         """Number of features."""
         return self.dimensions + 1
 
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [*(f"place {at + 1}" for at in range(self.dimensions)), "degree"]
+
     def told(self) -> str:
         """Return what the features are, in a few words."""
         return f"degree, and a place in {self.dimensions} dimensions"

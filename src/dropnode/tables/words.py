@@ -68,6 +68,11 @@ class Words(Encoder):
         """Number of features."""
         return len(self.words)
 
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature, for explanations."""
+        return [f"{self.column}: {word}" for word in self.words]
+
     @cached_property
     def _vectorizer(self) -> Any:
         from sklearn.feature_extraction.text import TfidfVectorizer
