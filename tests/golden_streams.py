@@ -31,6 +31,7 @@ Golden = dict[str, Any]
 SHORT: dict[str, dict[str, int]] = {
     "label-propagation": {},
     "logistic": {},
+    "boosting": {},
     "gmnn": {"max_epochs": 2, "round_epochs": 2},
 }
 """What makes a training short, where it is not ``max_epochs`` alone."""

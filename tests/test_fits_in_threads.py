@@ -28,7 +28,7 @@ Job = tuple[str, int]
 
 
 def options(method: str, epochs: int) -> dict[str, Any]:
-    if method in ("label-propagation", "logistic"):
+    if method in ("label-propagation", "logistic", "boosting"):
         return {}
     return {"max_epochs": epochs} | ({"round_epochs": epochs} if method == "gmnn" else {})
 

@@ -185,9 +185,9 @@ def test_sparse_features_are_saved_and_new_rows_are_sparse_too(tmp_path: Path) -
     assert found.ids.tolist() == ["q"]
 
 
-@pytest.mark.parametrize("method", ["label-propagation", "logistic", "grand-gat"])
+@pytest.mark.parametrize("method", ["label-propagation", "logistic", "boosting", "grand-gat"])
 def test_every_method_takes_new_nodes(method: str) -> None:
-    epochs = {} if method in ("label-propagation", "logistic") else {"max_epochs": 3}
+    epochs = {} if method in ("label-propagation", "logistic", "boosting") else {"max_epochs": 3}
     options = {"max_epochs": None, "order": None} | epochs | {"method": method}
     trained, new, edges = fitted(**options)
     assert trained.predict_new(pa.table(new), pa.table(edges)).probabilities.shape == (6, 2)

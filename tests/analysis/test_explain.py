@@ -22,7 +22,8 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.training import train
 
-REFUSED = {"grand-gat", "gat", "graphunet", "mixhop", "graphnas", "graphsage", "label-propagation"}
+REFUSED = {"grand-gat", "gat", "graphunet", "mixhop", "graphnas", "graphsage"}
+REFUSED |= {"label-propagation", "boosting"}
 CLOSED_FORM = {"logistic"}
 FEW_EPOCHS: dict[str, dict[str, Any]] = {"gmnn": {"rounds": 1, "round_epochs": 1}}
 
@@ -312,7 +313,7 @@ def test_the_cost_is_that_of_the_neighbourhood() -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_methods_that_cannot_be_taken_apart_say_which_can(name: str) -> None:
-    changes: dict[str, Any] = {} if name == "label-propagation" else {"max_epochs": 1}
+    changes = {} if name in ("label-propagation", "boosting") else {"max_epochs": 1}
     method = make_method(name, "any", changes=changes).method
     train(method, ring(NODES), seed=0)
     with pytest.raises(ConfigError) as caught:

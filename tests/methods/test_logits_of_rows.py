@@ -27,7 +27,7 @@ from rounding import Rounded, disturbed
 # Methods whose answers depend on the whole graph.
 WHOLE = {"graphunet", "label-propagation"}
 
-CLOSED_FORM = {"label-propagation", "logistic"}
+CLOSED_FORM = {"label-propagation", "logistic", "boosting"}
 
 # Short receptive fields, so that a ring has nodes out of their reach.
 SHORT: dict[str, dict[str, Any]] = {
@@ -177,7 +177,7 @@ def test_new_rows_that_are_joined_are_those_of_the_whole_graph_with_them(
     expected = method.infer(joined)[-5:]
     found = method.new_logits(features, links, among)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    if method.hops:
+    if method.hops and name != "boosting":  # The answers of trees change in steps.
         assert not torch.allclose(found, method.new_logits(features, links), rtol=1e-4, atol=1e-5)
 
 

@@ -39,6 +39,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "label-propagation": "Label propagation: labels spread along the edges; no features",
         "mlp": "MLP: a perceptron on a node's own features; no edges",
         "logistic": "Logistic regression on features averaged over the neighbourhood",
+        "boosting": "Gradient-boosted trees on features and their propagated forms",
     }
 )
 """One line about every method, in the order of ``dropnode.methods.table.METHODS``."""

@@ -29,7 +29,7 @@ LEARNT, SHORT = 40, 8
 WITHOUT_FEATURES = {"label-propagation"}
 
 # Methods in closed form, with no epoch that could be cut short or interrupted.
-CLOSED_FORM = {"label-propagation", "logistic"}
+CLOSED_FORM = {"label-propagation", "logistic", "boosting"}
 
 # Methods with phases whose length ``max_epochs`` does not tell.
 ROUNDS: dict[str, dict[str, Any]] = {"gmnn": {"round_epochs": SHORT}}

@@ -37,6 +37,7 @@ BASELINES: Mapping[str, str] = MappingProxyType(
         "label-propagation": "LabelPropagation",
         "mlp": "MLP",
         "logistic": "Logistic",
+        "boosting": "Boosting",
     }
 )
 """The class of every baseline, in the module of its name."""

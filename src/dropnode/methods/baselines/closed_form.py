@@ -9,6 +9,9 @@ from dropnode.ops.scaling import CHOICES
 from dropnode.settings import Config, choice
 from dropnode.training import Outcome, Phase
 
+NEVER = -100.0
+"""The logit of a class without training nodes: its probability is zero in float32, or nearly."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedFormConfig(Config):

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import Sizes
-from dropnode.methods.baselines.closed_form import ClosedForm, ClosedFormConfig
+from dropnode.methods.baselines.closed_form import NEVER, ClosedForm, ClosedFormConfig
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import mixed_order, propagated_rows
@@ -24,9 +24,6 @@ from dropnode.settings import repeats
 
 INVERSE_PENALTIES = (1.0, 10.0, 100.0, 1e3, 1e4)
 """The values tried for scikit-learn's C, strongest penalty first."""
-
-NEVER = -100.0
-"""The logit of a class without training nodes: its probability is zero in float32, or nearly."""
 
 
 @dataclass(frozen=True, kw_only=True)
