@@ -29,7 +29,7 @@ import dropnode.estimator
 import dropnode.graph.graph
 from dropnode.data import load_dataset
 from dropnode.data.splits import per_class_split
-from dropnode.errors import ConfigError, GraphError
+from dropnode.errors import ConfigError, GraphError, ModelError
 from dropnode.estimator import UNVALIDATED_EPOCHS, GrandClassifier
 from dropnode.graph import Graph
 from dropnode.graph.neighbours import nearest_neighbour_graph
@@ -539,6 +539,25 @@ def test_a_model_saved_without_an_estimator_loads_as_one(
     assert np.array_equal(
         GrandClassifier.load(tmp_path / "again").predict_proba(), model.predict_proba()
     )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"hiden": 4}, "no parameter 'hiden'; did you mean 'hidden'"),
+        ({"class_weight": [1, 2]}, "cannot use"),
+        (["hidden"], "cannot use"),
+    ],
+)
+def test_parameters_of_another_version_are_one_error(
+    community: Graph, configure: Any, tmp_path: Path, parameters: Any, told: str
+) -> None:
+    """The folder is intact: a newer version may have other parameters."""
+    method = Grand(configure(max_epochs=1))
+    train(method, community)
+    save_model(tmp_path, method, community, extra={"parameters": parameters})
+    with pytest.raises(ModelError, match=told):
+        GrandClassifier.load(tmp_path)
 
 
 def test_pickle_and_joblib_keep_every_bit(

@@ -19,8 +19,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state, compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+import dropnode
 from dropnode.data.splits import check_fraction, every_label_split, stratified_holdout
-from dropnode.errors import ConfigError, GraphError
+from dropnode.errors import ConfigError, GraphError, ModelError
 from dropnode.files import to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, plain
@@ -290,9 +291,15 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         """Load a model of :meth:`save` or ``dropnode train``; predictions are bit-identical."""
         saved = load_model(to_path(folder), device)
         parameters = saved.extra.get("parameters", _parameters(saved.method))
-        model = cls(**parameters | {"device": device})
-        if isinstance(model.class_weight, list):
-            model.class_weight = dict(model.class_weight)
+        try:
+            model = cls(**parameters | {"device": device})
+            if isinstance(model.class_weight, list):
+                model.class_weight = dict(model.class_weight)
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"{folder} has parameters that dropnode {dropnode.__version__} cannot use "
+                f"({error}); load it with the version that saved it, or train again"
+            ) from error
         model._learnt(saved.method, saved.graph, saved.classes)
         model.n_features_in_ = saved.graph.num_features
         if saved.extra.get("feature_names"):
