@@ -31,7 +31,7 @@ from dropnode.data import load_dataset
 from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, GraphError, ModelError
 from dropnode.estimator import UNVALIDATED_EPOCHS, GrandClassifier
-from dropnode.graph import Graph
+from dropnode.graph import Graph, Split
 from dropnode.graph.neighbours import nearest_neighbour_graph
 from dropnode.methods.grand.config import GrandConfig, preset
 from dropnode.methods.grand.model import Grand
@@ -470,6 +470,16 @@ def test_rows_whose_label_is_unknown_are_not_scored(
         fitted.score(X, np.full(len(X), -1))
 
 
+def test_neither_training_nor_validation_nodes_are_scored(community: Graph) -> None:
+    parts = community.split
+    graph = community.with_split(Split(parts.train, parts.val, []))
+    model = quick(max_epochs=4).fit(graph)
+    right = model.predict_proba().argmax(axis=1) == graph.labels
+    assert model.score(graph) == right[parts.test].mean()
+    others = np.concatenate([parts.val, parts.test])
+    assert right[others].mean() != right[parts.test].mean(), "the nodes do not make a difference"
+
+
 # Class weights
 
 
@@ -486,6 +496,19 @@ def test_class_weights_find_more_of_a_rare_class() -> None:
     assert recall("balanced") > recall(None) + 0.2
     assert recall({1: 20.0}) > recall(None) + 0.2
     assert recall({0: 20.0}) <= recall(None)
+
+
+def test_balanced_weights_do_not_depend_on_labels_outside_the_training_nodes(
+    community: Graph,
+) -> None:
+    parts = community.split
+    graph = community.with_split(Split(parts.train[1:], parts.val, parts.test))
+    labels = graph.labels.copy()
+    labels[parts.test] = 0
+    other = graph.with_labels(labels, graph.class_names)
+    one, two = (quick(class_weight="balanced").fit(each) for each in (graph, other))
+    assert np.array_equal(one.predict_proba(), two.predict_proba())
+    assert not np.array_equal(one.predict_proba(), quick().fit(graph).predict_proba())
 
 
 # Keeping a model
