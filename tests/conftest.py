@@ -58,6 +58,23 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without a home, as in a container; the working folder, which is empty, is returned."""
+    pwd = pytest.importorskip("pwd", reason="Windows always has a home")
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "DROPNODE_DATA", "DROPNODE_MIRROR"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def configure() -> Callable[..., GrandConfig]:
     """A small configuration, with changes."""

@@ -164,9 +164,10 @@ def test_a_folder_appears_whole(tmp_path: Path) -> None:
     assert os.listdir(out.parent) == ["out"]
 
 
-def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("out", ["out", "deep/er/out"])
+def test_a_folder_that_fails_leaves_nothing(tmp_path: Path, out: str) -> None:
     def interrupted() -> None:
-        with new_folder(tmp_path / "out") as place:
+        with new_folder(tmp_path / out) as place:
             write_bytes(place / "a", b"1")
             raise KeyboardInterrupt
 

@@ -337,9 +337,15 @@ def _unusable(path: Path, error: sqlite3.Error) -> WorkError:
     return WorkError(f"{path} cannot be used ({error}); {cure}")
 
 
-def user_cache() -> Path:
-    """Return the folder ``dropnode`` in the platform's folder for caches of the user."""
-    return platformdirs.user_cache_path("dropnode", appauthor=False)
+def user_cache() -> Path | None:
+    """Return the folder ``dropnode`` in the platform's folder for caches of the user.
+
+    None if the user has no home, as in a container that runs under a number without a name.
+    """
+    try:
+        return platformdirs.user_cache_path("dropnode", appauthor=False)
+    except RuntimeError:
+        return None
 
 
 def to_path(path: Any) -> Path:

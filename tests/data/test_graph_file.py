@@ -101,6 +101,17 @@ def test_every_graph_is_read_as_it_was_written(tmp_path_factory: Any, graph: Gra
     assert has_split(path) == (graph.split is not None)
 
 
+@pytest.mark.parametrize(
+    "ids", [["a\0", "a", "b"], ["a", "b", "\0"], [1, "1", 2], [2**63, 1, 2], ["", "\0", "\0\0"]]
+)
+def test_ids_that_an_array_of_text_would_change_are_kept(tmp_path: Path, ids: list[Any]) -> None:
+    """NumPy pads text with NULs, and makes text of numbers beside text."""
+    names = ["yes", "yes\0"]
+    graph = Graph.from_edges([(ids[0], ids[1])], np.eye(3), [0, 1, -1], ids=ids, class_names=names)
+    save_graph(graph, tmp_path / "mine.npz")
+    assert_same(graph, read_graph(tmp_path / "mine.npz"))
+
+
 @pytest.mark.parametrize("name", ["cora", "amazon-photo"])
 def test_a_published_graph_is_read_as_it_was_written(
     name: str, published: Callable[[str], Graph], tmp_path: Path

@@ -19,7 +19,7 @@ import damage
 from dropnode.data import load_dataset
 from dropnode.data.catalogue import Entry, Package, PerClass, find
 from dropnode.data.sources import cache_folder, obtain, whereabouts
-from dropnode.errors import DataError
+from dropnode.errors import ConfigError, DataError
 from dropnode.graph import Graph
 
 FILES = {"a.bin": b"alpha" * 100, "b.bin": b"beta" * 100}
@@ -216,6 +216,30 @@ def test_the_default_cache_is_where_the_platform_keeps_caches(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == Path(expected)
+
+
+def test_without_a_home_nothing_is_kept_in_a_folder_called_tilde(
+    homeless: Path, entry: Entry, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cache_folder() is None
+    assert whereabouts(entry) == ("download", None)
+    with pytest.raises(DataError, match="set DROPNODE_DATA to a folder of yours and try again"):
+        obtain(entry)
+    assert server.requests == [], "there is no place for the files"
+    for variable in ("DROPNODE_DATA", "DROPNODE_MIRROR"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "~/data")
+            with pytest.raises(ConfigError, match=f"{variable} is '~/data'.*write the whole path"):
+                obtain(entry)
+    assert list(homeless.iterdir()) == []
+    mirror = homeless / "mirror"
+    fill(mirror)
+    monkeypatch.setenv("DROPNODE_MIRROR", str(mirror))
+    assert contents(obtain(entry)) == FILES
+    assert whereabouts(entry) == ("mirror", mirror / "toys")
+    monkeypatch.delenv("DROPNODE_MIRROR")
+    monkeypatch.setenv("DROPNODE_DATA", str(homeless / "data"))
+    assert contents(obtain(entry)) == FILES
 
 
 @pytest.fixture

@@ -391,6 +391,17 @@ def test_the_token_is_private_from_the_start(
     assert not path.exists(), "the user's own token is used"
 
 
+def test_without_a_home_ray_decides_about_its_token(
+    homeless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dropnode.engines.own_ray import make_private_token
+
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    make_private_token()
+    assert list(homeless.iterdir()) == []
+
+
 def test_where_no_cluster_is_it_says_so_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     from dropnode.errors import ConfigError
 

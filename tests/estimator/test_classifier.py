@@ -30,9 +30,9 @@ import dropnode.estimator.inputs
 import dropnode.graph.graph
 from dropnode.data import load_dataset
 from dropnode.data.splits import per_class_split
-from dropnode.errors import ConfigError, GraphError, GraphWarning
+from dropnode.errors import ConfigError, GraphError, GraphWarning, ModelError
 from dropnode.estimator import UNVALIDATED_EPOCHS, GrandClassifier
-from dropnode.graph import Graph
+from dropnode.graph import Graph, Split
 from dropnode.graph.neighbours import nearest_neighbour_graph
 from dropnode.methods.grand.config import GrandConfig, preset
 from dropnode.methods.grand.model import Grand
@@ -528,6 +528,16 @@ def test_rows_whose_label_is_unknown_are_not_scored(
         fitted.score(X, np.full(len(X), -1))
 
 
+def test_neither_training_nor_validation_nodes_are_scored(community: Graph) -> None:
+    parts = community.split
+    graph = community.with_split(Split(parts.train, parts.val, []))
+    model = quick(max_epochs=4).fit(graph)
+    right = model.predict_proba().argmax(axis=1) == graph.labels
+    assert model.score(graph) == right[parts.test].mean()
+    others = np.concatenate([parts.val, parts.test])
+    assert right[others].mean() != right[parts.test].mean(), "the nodes do not make a difference"
+
+
 # Class weights
 
 
@@ -621,6 +631,19 @@ def test_wrong_weights_are_named(blobs: tuple[np.ndarray, ...], community: Graph
         GrandClassifier(method="label-propagation").fit(community, sample_weight=np.ones(26))
 
 
+def test_balanced_weights_do_not_depend_on_labels_outside_the_training_nodes(
+    community: Graph,
+) -> None:
+    parts = community.split
+    graph = community.with_split(Split(parts.train[1:], parts.val, parts.test))
+    labels = graph.labels.copy()
+    labels[parts.test] = 0
+    other = graph.with_labels(labels, graph.class_names)
+    one, two = (quick(class_weight="balanced").fit(each) for each in (graph, other))
+    assert np.array_equal(one.predict_proba(), two.predict_proba())
+    assert not np.array_equal(one.predict_proba(), quick().fit(graph).predict_proba())
+
+
 # Keeping a model
 
 
@@ -672,6 +695,25 @@ def test_a_model_saved_without_an_estimator_loads_as_one(
     assert np.array_equal(
         GrandClassifier.load(tmp_path / "again").predict_proba(), model.predict_proba()
     )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"hiden": 4}, "no parameter 'hiden'; did you mean 'hidden'"),
+        ({"class_weight": [1, 2]}, "cannot use"),
+        (["hidden"], "cannot use"),
+    ],
+)
+def test_parameters_of_another_version_are_one_error(
+    community: Graph, configure: Any, tmp_path: Path, parameters: Any, told: str
+) -> None:
+    """The folder is intact: a newer version may have other parameters."""
+    method = Grand(configure(max_epochs=1))
+    train(method, community)
+    save_model(tmp_path, method, community, extra={"parameters": parameters})
+    with pytest.raises(ModelError, match=told):
+        GrandClassifier.load(tmp_path)
 
 
 def test_pickle_and_joblib_keep_every_bit(

@@ -166,6 +166,18 @@ def test_the_folder_of_something_else_is_refused_before_anything_in_it_changes(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
+def test_a_run_can_be_resumed_after_an_upgrade(
+    small: str, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("dropnode.experiments.run.versions", lambda: {"torch": "an earlier one"})
+        before = run(request(small), out=out, callbacks=[At(3, ctrl_c)])
+    assert before.interrupted
+    assert not run(request(small), out=out, resume=True).interrupted
+    assert_same_bits(out, reference)
+
+
 BROKEN = ["", "[]", "null", "3", "{}", "{", "[" * 100_000, '{"id": 1, "id": 2}', "NaN"]
 
 

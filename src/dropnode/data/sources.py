@@ -16,23 +16,34 @@ from pathlib import Path
 from dropnode.data import package_index
 from dropnode.data.catalogue import Entry
 from dropnode.data.download import download
-from dropnode.errors import DataError
+from dropnode.errors import ConfigError, DataError
 from dropnode.files import file_sha256, user_cache
 
 logger = logging.getLogger("dropnode.data")
 
 
-def cache_folder() -> Path:
-    """Return the dataset cache: ``DROPNODE_DATA``, or ``dropnode`` in the platform's user cache."""
-    if configured := os.environ.get("DROPNODE_DATA"):
-        return Path(configured).expanduser()
-    return user_cache()
+def cache_folder() -> Path | None:
+    """Return the dataset cache: ``DROPNODE_DATA``, or ``dropnode`` in the platform's user cache.
+
+    None if the variable is not set and the user has no home.
+    """
+    return _configured("DROPNODE_DATA") or user_cache()
 
 
 def mirror_folder() -> Path | None:
     """Return the folder ``DROPNODE_MIRROR``, or None if it is not set."""
-    configured = os.environ.get("DROPNODE_MIRROR")
-    return Path(configured).expanduser() if configured else None
+    return _configured("DROPNODE_MIRROR")
+
+
+def _configured(variable: str) -> Path | None:
+    """Return the folder that a variable of the environment names, or None if it is not set."""
+    given = os.environ.get(variable)
+    try:
+        return Path(given).expanduser() if given else None
+    except RuntimeError as error:
+        raise ConfigError(
+            f"{variable} is {given!r}, but the home folder is not known; write the whole path"
+        ) from error
 
 
 def obtain(entry: Entry) -> dict[str, Path]:
@@ -46,19 +57,24 @@ def obtain(entry: Entry) -> dict[str, Path]:
     DataError
         If no source has them; the message has one line per source, and says what to do.
     """
-    cache = cache_folder() / entry.folder
+    cache, mirror = _places(entry)
     failures: list[str] = []
-    found = _present(cache, entry.files, failures, "cache", discard=True)
-    mirror = mirror_folder()
+    found: dict[str, Path] = {}
+    if cache is None:
+        failures.append("cache: DROPNODE_DATA is not set, and there is no home folder")
+    else:
+        found = _present(cache, entry.files, failures, "cache", discard=True)
     if len(found) < len(entry.files):
         if mirror is None:
             failures.append("mirror: DROPNODE_MIRROR is not set")
         else:
             missing = {name: sha for name, sha in entry.files.items() if name not in found}
-            found |= _present(mirror / entry.folder, missing, failures, "mirror")
+            found |= _present(mirror, missing, failures, "mirror")
     if len(found) == len(entry.files):
         _say_unverified(entry, found)
         return found
+    if cache is None:
+        raise _unobtainable(entry, cache, failures)
     packaged = package_files(entry)
     if packaged:
         expanded = _present(cache, packaged, [], "cache", discard=True)
@@ -95,12 +111,12 @@ def whereabouts(entry: Entry) -> tuple[str, Path | None]:
     """
     if not entry.files:
         return "embedded", None
-    cache, mirror = cache_folder() / entry.folder, mirror_folder()
+    cache, mirror = _places(entry)
     for files in filter(None, (entry.files, package_files(entry))):
-        if all((cache / name).is_file() for name in files):
+        if cache and all((cache / name).is_file() for name in files):
             return "cached", cache
-    if mirror and all((mirror / entry.folder / name).is_file() for name in entry.files):
-        return "mirror", mirror / entry.folder
+    if mirror and all((mirror / name).is_file() for name in entry.files):
+        return "mirror", mirror
     return ("by hand", None) if entry.by_hand else ("download", None)
 
 
@@ -110,6 +126,15 @@ def package_files(entry: Entry) -> dict[str, str]:
         return {}
     files = entry.package.files or entry.files
     return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
+
+
+def _places(entry: Entry) -> tuple[Path | None, Path | None]:
+    """Return the folders of a dataset in the cache and in the mirror, as far as there are any."""
+    cache, mirror = (
+        None if folder is None else folder / entry.folder
+        for folder in (cache_folder(), mirror_folder())
+    )
+    return cache, mirror
 
 
 def _present(
@@ -175,9 +200,11 @@ def _say_unverified(entry: Entry, found: Mapping[str, Path]) -> None:
             )
 
 
-def _unobtainable(entry: Entry, cache: Path, failures: list[str]) -> DataError:
+def _unobtainable(entry: Entry, cache: Path | None, failures: list[str]) -> DataError:
     names = ", ".join(entry.files)
     place = f"put {names} into {cache}"
+    if cache is None:
+        place = "set DROPNODE_DATA to a folder of yours and try again"
     if entry.by_hand:
         cure = f"It cannot be fetched automatically: {entry.by_hand}, then {place}"
     else:

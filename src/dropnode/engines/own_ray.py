@@ -48,9 +48,9 @@ def make_private_token() -> None:
         return
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
-    path = Path.home() / ".ray" / "auth_token"
-    # Where it cannot be written, Ray says so itself.
-    with suppress(OSError):
+    # Where it cannot be written, or there is no home, Ray says so itself.
+    with suppress(OSError, RuntimeError):
+        path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

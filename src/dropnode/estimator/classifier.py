@@ -18,8 +18,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+import dropnode
 from dropnode.data.splits import every_label_split
-from dropnode.errors import ConfigError, GraphError
+from dropnode.errors import ConfigError, GraphError, ModelError
 from dropnode.estimator.inputs import (
     check_graph,
     labelled_nodes,
@@ -345,9 +346,15 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         """Load a model of :meth:`save` or ``dropnode train``; predictions are bit-identical."""
         saved = load_model(to_path(folder), device)
         parameters = saved.extra.get("parameters", _parameters(saved.method))
-        model = cls(**parameters | {"device": device})
-        if isinstance(model.class_weight, list):
-            model.class_weight = dict(model.class_weight)
+        try:
+            model = cls(**parameters | {"device": device})
+            if isinstance(model.class_weight, list):
+                model.class_weight = dict(model.class_weight)
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"{folder} has parameters that dropnode {dropnode.__version__} cannot use "
+                f"({error}); load it with the version that saved it, or train again"
+            ) from error
         if saved.extra.get("by_node"):
             model.graph = saved.graph
         model._learnt(saved.method, saved.graph, saved.classes)

@@ -159,6 +159,15 @@ def test_without_a_cache_the_attack_still_runs(
     assert "the attack is not kept" in caplog.text
 
 
+def test_without_a_home_the_attack_still_runs(
+    homeless: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert cached_flips("a" * 64, 4, found, nodes=20) == FLIPS[:4]
+    assert "not kept" in caplog.text
+    assert "set DROPNODE_DATA" in caplog.text
+    assert list(homeless.iterdir()) == []
+
+
 def test_the_key_is_what_determines_an_attack(graph: Graph) -> None:
     def key(graph: Graph, **options: object) -> str:
         return fingerprint(graph, "metattack", 1, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 
 import numpy as np
@@ -74,6 +75,25 @@ def test_a_finished_attack_comes_from_the_cache(
     attacked = prbcd(graph, options)
     monkeypatch.setattr(module, "find_flips", lambda *_: pytest.fail("it ran again"))
     assert prbcd(graph, options).fingerprint() == attacked.fingerprint()
+
+
+@pytest.mark.usefixtures("short")
+def test_the_filters_of_warnings_are_left_alone(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They belong to the process: two attacks in threads would restore each other's."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        pytest.fail("the filters of warnings are changed")
+
+    module._library.cache_clear()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for name in ("catch_warnings", "filterwarnings", "simplefilter"):
+            monkeypatch.setattr(warnings, name, fail)
+        module.find_flips(graph, QUICK.replace(threat="evasion"), 8)
+        monkeypatch.undo()
+    assert not [each for each in told if "experimental" in str(each.message)]
 
 
 def test_the_gradient_of_edge_weights_is_that_of_a_dense_operator() -> None:

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,87 @@ def test_a_full_or_read_only_disk_is_no_obstacle(
             np.testing.assert_array_equal(again(VALUES), TRIPLED)
             assert not again.loaded
     assert compiled_files(home) == [], "nothing is left behind"
+
+
+def test_without_a_home_nothing_is_written(homeless: Path) -> None:
+    for _ in range(2):
+        again = Fresh(tripled)
+        np.testing.assert_array_equal(again(VALUES), TRIPLED)
+        assert not again.loaded
+    assert list(homeless.iterdir()) == []
+
+
+def aged(path: Path, days: float) -> None:
+    """Set the times of a file or folder back."""
+    then = time.time() - 86_400 * days
+    os.utime(path, (then, then))
+
+
+def version(kernels: Path, name: str, days: float, *names: str) -> Path:
+    """Make the folder of a version that was used so many days ago."""
+    folder = kernels / name
+    folder.mkdir(parents=True)
+    for each in (f"hop-{'0' * 32}.kernel", f"_hops.hops-{'f' * 32}.kernel", *names):
+        (folder / each).write_bytes(b"old")
+    aged(folder, days)
+    return folder
+
+
+def test_versions_that_nobody_uses_are_removed(home: Path) -> None:
+    kernels = home / "dropnode" / "kernels"
+    old = version(kernels, "0123456789abcdef", 31, ".dropnode-77-0123abcd.tmp")
+    recent = version(kernels, "1123456789abcdef", 29)
+    shared = version(kernels, "2123456789abcdef", 31, "notes.txt", "hop.kernel")
+    others = [version(kernels, name, 400) for name in ("mine", "0123456789abcdef0", "3123")]
+    elsewhere = version(home / "elsewhere", "kept", 400)
+    (kernels / "4123456789abcdef").symlink_to(elsewhere)
+    (kernels / "5123456789abcdef").write_text("a file")
+    aged(kernels / "5123456789abcdef", 400)
+    before = {folder: sorted(folder.iterdir()) for folder in (recent, *others, elsewhere)}
+    np.testing.assert_array_equal(Fresh(tripled)(VALUES), TRIPLED)
+    assert not old.exists()
+    assert {folder: sorted(folder.iterdir()) for folder in before} == before
+    assert sorted(path.name for path in shared.iterdir()) == ["hop.kernel", "notes.txt"]
+    assert (kernels / "4123456789abcdef").is_symlink()
+    assert (kernels / "5123456789abcdef").read_text() == "a file"
+
+
+def test_a_version_in_use_stays(file: Path, home: Path) -> None:
+    """Loading a kernel counts as use, and so the newest version removes none that is used."""
+    aged(file.parent, 400)
+    again = Fresh(tripled)
+    np.testing.assert_array_equal(again(VALUES), TRIPLED)
+    assert again.loaded
+    cache.remove_stale(file.parent.parent)
+    assert compiled_files(home) == [file]
+    aged(file.parent, 400)
+    cache.remove_stale(file.parent.parent)
+    assert not file.parent.exists()
+    np.testing.assert_array_equal(Fresh(tripled)(VALUES), TRIPLED)
+    assert compiled_files(home) == [file], "it is compiled again"
+
+
+def test_a_folder_that_vanishes_while_it_is_removed_is_no_obstacle(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another process removed the same versions at this moment."""
+    kernels = home / "dropnode" / "kernels"
+    for number in range(2):
+        version(kernels, f"{number}123456789abcdef", 31)
+    unlink, rmdir = Path.unlink, Path.rmdir
+
+    def raced_unlink(path: Path, missing_ok: bool = False) -> None:
+        unlink(path)
+        unlink(path, missing_ok)
+
+    def raced_rmdir(path: Path) -> None:
+        rmdir(path)
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "unlink", raced_unlink)
+    monkeypatch.setattr(Path, "rmdir", raced_rmdir)
+    cache.remove_stale(kernels)
+    assert list(kernels.iterdir()) == []
 
 
 TRANSPOSE = """

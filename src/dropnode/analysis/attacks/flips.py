@@ -167,7 +167,12 @@ def cached_flips(
 @contextmanager
 def _opened(key: str, watch: Watch | None, wanted: int) -> Iterator[Path | None]:
     """Yield the file of an attack, for this process alone; None if there is no usable cache."""
-    folder = cache_folder() / "attacks" / key
+    cache = cache_folder()
+    if cache is None:
+        logger.warning("the attack is not kept: there is no home folder; set DROPNODE_DATA")
+        yield None
+        return
+    folder = cache / "attacks" / key
     lock = None
     waited = False
     while lock is None:

@@ -15,9 +15,12 @@ The budget is an upper bound, and a node may lose its last edge; both are so in 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -128,11 +131,6 @@ def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = 
     >>> len(find_flips(graph, options, wanted=50)) <= 50
     True
     """
-    with warnings.catch_warnings():
-        # It warns that everything in contrib may change.
-        warnings.simplefilter("ignore")
-        from torch_geometric.contrib.nn import GRBCDAttack, PRBCDAttack
-
     assert graph.split is not None
     clean = _trained_gcn(graph, options.seed)
     guesses = clean.logits().argmax(dim=1).cpu()
@@ -150,9 +148,10 @@ def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = 
         if options.threat == "evasion"
         else _Retrained(graph, clean.tensors.features, Stream(options.seed).at("start"), tell)
     )
-    kind, more = GRBCDAttack, {}
+    kind, more = _library().GRBCDAttack, {}
     if options.variant == "prbcd":
-        kind, more = PRBCDAttack, {"epochs_resampling": max(1, 4 * options.epochs // 5)}
+        kind = _library().PRBCDAttack
+        more = {"epochs_resampling": max(1, 4 * options.epochs // 5)}
     attack = kind(surrogate, options.block, options.epochs, loss=options.loss, log=False, **more)
     entries = graph.adjacency.tocoo()
     edges = torch.from_numpy(np.stack(entries.coords).astype(np.int64))
@@ -161,6 +160,25 @@ def find_flips(graph: Graph, options: Prbcd, wanted: int, watch: Watch | None = 
             surrogate.inputs, edges, guesses, wanted, torch.from_numpy(others)
         )
     return _difference(graph.adjacency, changed.cpu().numpy())
+
+
+@cache
+def _library() -> ModuleType:
+    """Return PyTorch Geometric's module of these attacks.
+
+    It is loaded by its file. The package around it warns, when it is imported, that everything in
+    it may change. Ignoring that warning would change the filters of warnings, which all threads of
+    the process share.
+    """
+    import torch_geometric
+
+    file = Path(torch_geometric.__file__).parent / "contrib/nn/models/rbcd_attack.py"
+    spec = spec_from_file_location("torch_geometric_rbcd_attack", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class _Surrogate(nn.Module):

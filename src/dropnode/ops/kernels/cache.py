@@ -3,12 +3,18 @@
 Numba's own cache trusts its files. A damaged one would end every later process, or run as machine
 code. Here a file that is not exactly what was written counts as missing, and a file that cannot be
 written is not written. Either way the kernel is compiled, and the result is the same.
+
+Every version of the sources has a folder. Those of versions that nobody has used for a month are
+removed when a new one is made.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
@@ -20,9 +26,14 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from dropnode.files import write_bytes
+from dropnode.files import remove_leftovers, write_bytes
+
+STALE = 30 * 86_400.0
+"""Seconds without use after which a folder is removed."""
 
 _DIGEST = sha256().digest_size
+_FOLDER = re.compile(r"[0-9a-f]{16}")
+_FILE = re.compile(r"[\w.]+-[0-9a-f]{32}\.kernel")
 
 
 class KernelCache(NullCache):
@@ -58,6 +69,8 @@ class KernelCache(NullCache):
         checksum, data = stored[:_DIGEST], stored[_DIGEST:]
         if checksum != _checksum(path, data):
             return None
+        with suppress(OSError):
+            os.utime(self.folder)  # It is in use, see remove_stale.
         try:
             return CompileResult._rebuild(target_context, *pickle.loads(data))
         except Exception:
@@ -73,7 +86,10 @@ class KernelCache(NullCache):
         path = self._path(sig, cres.codegen)
         data = dumps(cres._reduce())
         with suppress(OSError):
+            is_new = not self.folder.exists()
             write_bytes(path, _checksum(path, data) + data)
+            if is_new:
+                remove_stale(self.folder.parent)
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         """Return the file whose name says everything that the machine code depends on."""
@@ -92,6 +108,24 @@ class KernelCache(NullCache):
         )
         name = function.__qualname__.replace("<locals>.", "")
         return self.folder / f"{name}-{sha256(key.encode()).hexdigest()[:32]}.kernel"
+
+
+def remove_stale(home: Path) -> None:
+    """Remove the kernels of versions that no process has used for :data:`STALE` seconds.
+
+    Only files with the names of ours are removed, and a folder only if nothing else is in it. A
+    process of such a version that starts at this moment compiles again.
+    """
+    for folder in [path for path in home.iterdir() if _FOLDER.fullmatch(path.name)]:
+        # Loading a kernel and writing one both set the time of the folder.
+        with suppress(OSError):
+            if folder.is_symlink() or time.time() - folder.stat().st_mtime < STALE:
+                continue
+            remove_leftovers(folder)
+            for path in folder.iterdir():
+                if _FILE.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def _checksum(path: Path, data: bytes) -> bytes:

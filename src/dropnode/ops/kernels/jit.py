@@ -25,8 +25,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     of everything that it may call.
     """
     compiled: Any = njit(**OPTIONS)(function)
-    sources = _sources(Path(function.__code__.co_filename).parent)
-    compiled._cache = KernelCache(function, user_cache() / "kernels" / sources)
+    home = user_cache()
+    if home is not None:
+        sources = _sources(Path(function.__code__.co_filename).parent)
+        compiled._cache = KernelCache(function, home / "kernels" / sources)
     return compiled
 
 
