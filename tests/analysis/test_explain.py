@@ -22,7 +22,16 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.training import train
 
-REFUSED = {"grand-gat", "gat", "graphunet", "mixhop", "graphnas", "graphsage", "label-propagation"}
+REFUSED = {
+    "grand-gat",
+    "grand-plus",
+    "gat",
+    "graphunet",
+    "mixhop",
+    "graphnas",
+    "graphsage",
+    "label-propagation",
+}
 CLOSED_FORM = {"logistic"}
 FEW_EPOCHS: dict[str, dict[str, Any]] = {"gmnn": {"rounds": 1, "round_epochs": 1}}
 

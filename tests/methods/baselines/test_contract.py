@@ -34,8 +34,11 @@ CLOSED_FORM = {"label-propagation", "logistic"}
 # Methods with phases whose length ``max_epochs`` does not tell.
 ROUNDS: dict[str, dict[str, Any]] = {"gmnn": {"round_epochs": SHORT}}
 
-every_baseline = pytest.mark.parametrize("name", BASELINES)
-every_trained_one = pytest.mark.parametrize("name", [n for n in BASELINES if n not in CLOSED_FORM])
+# GRAND and its variants have tests of their own.
+EVERY = ("grand-plus", *BASELINES)
+
+every_baseline = pytest.mark.parametrize("name", EVERY)
+every_trained_one = pytest.mark.parametrize("name", [n for n in EVERY if n not in CLOSED_FORM])
 
 
 @pytest.fixture(scope="module")
