@@ -149,6 +149,24 @@ def walked_rows(
     return torch.cat(parts).contiguous()
 
 
+def power_rows(
+    operator: SparseMatrix, degrees: np.ndarray, features: Features, rows: torch.Tensor, order: int
+) -> torch.Tensor:
+    """Return (PⁿX)[rows] for every n up to an order, as (order + 1, rows, features)."""
+    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    powers = torch.empty(order + 1, len(rows), features.shape[1], device=rows.device)
+    for first in range(0, len(rows), COLUMNS):
+        block = rows[first : first + COLUMNS]
+        unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
+        unit[block, torch.arange(len(block), device=rows.device)] = 1.0
+        root = _root(degrees, unit)
+        power = unit / root
+        for number in range(order + 1):
+            power = operator @ power if number else power
+            powers[number, first : first + COLUMNS] = (transposed @ (power * root)).T
+    return powers
+
+
 def feature_columns(features: Features, first: int) -> torch.Tensor:
     """Return the block of columns of the features that starts at ``first``, dense."""
     last = min(first + COLUMNS, features.shape[1])

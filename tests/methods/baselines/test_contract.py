@@ -31,8 +31,8 @@ WITHOUT_FEATURES = {"label-propagation"}
 # Methods in closed form, with no epoch that could be cut short or interrupted.
 CLOSED_FORM = {"label-propagation", "logistic"}
 
-# Methods with phases whose length ``max_epochs`` does not tell.
-ROUNDS: dict[str, dict[str, Any]] = {"gmnn": {"round_epochs": SHORT}}
+# Methods with phases, or epochs, whose length ``max_epochs`` does not tell.
+ROUNDS: dict[str, dict[str, Any]] = {"gmnn": {"round_epochs": SHORT}, "grand-plus": {"batches": 3}}
 
 # GRAND and its variants have tests of their own.
 EVERY = ("grand-plus", *BASELINES)

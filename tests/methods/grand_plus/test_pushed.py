@@ -67,6 +67,30 @@ def test_entries_are_dropped_at_the_rate_and_the_rest_sums_to_one(sparse: bool) 
     assert len(np.unique(kept[:400], axis=0)) > 1
 
 
+@pytest.mark.parametrize("kernels", ["0", "1"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_with_a_tail_nothing_is_truncated(
+    sparse: bool, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If nothing is dropped, a view is the exact row; if all is, it is what the scores lack."""
+    monkeypatch.setenv("DROPNODE_KERNELS", kernels)
+    scores, x, _ = parts(sparse)
+    generator = np.random.default_rng(8)
+    whole = scores + generator.random(scores.shape)
+    whole = (whole / whole.sum(axis=1, keepdims=True)).astype(np.float32)
+    scores = np.where(scores > 0, whole, 0.0).astype(np.float32)
+    held = SparseMatrix.from_scipy(sp.csr_array(x)) if sparse else torch.from_numpy(x)
+    exact = torch.from_numpy(whole @ x)
+    rows = PushedRows(sp.csr_array(scores), held, exact)
+    magnitude = whole @ np.abs(x)
+    everything = rows.view(np.arange(7), 0.0, Stream(0))
+    assert_rounded(everything.numpy(), exact.numpy(), magnitude, 4 * NODES)
+    nothing = rows.view(np.arange(7), 1.0 - 1e-9, Stream(0))
+    tail = whole.astype(np.float64) - scores
+    mass = tail.sum(axis=1, keepdims=True)
+    assert_rounded(nothing.numpy(), tail @ x / mass, magnitude / mass, 4 * NODES)
+
+
 def test_a_stream_determines_a_view() -> None:
     rows = parts(sparse=False)[2]
     chosen = np.arange(7)

@@ -25,6 +25,9 @@ from dropnode.settings import (
     width,
 )
 
+FITTED = "fitted"
+"""The walk that is chosen by the training labels."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GrandPlusConfig(Config):
@@ -33,10 +36,12 @@ class GrandPlusConfig(Config):
     Attributes
     ----------
     feature_scaling : how features are scaled, see :class:`dropnode.ops.scaling.FeatureScaling`
-    walk : the weights of the powers of P, see :func:`dropnode.ops.push.walk_shares`
+    walk : the weights of the powers of P, see :func:`dropnode.ops.push.walk_shares`; those that
+        are ``"fitted"`` are chosen by :mod:`dropnode.methods.grand_plus.fitting`
     order : the highest power of P [N]
     teleport : the probability of the walk ``"ppr"`` to end at a step [α]
-    top : how many entries of a row of Π are kept for training [k]
+    top : how many entries of a row of Π views are made of [k]
+    tail : whether a view also has, in one piece, what those entries lack of the exact row
     threshold : residues below this, times the number of edges, are not pushed on [r_max]
     agree_on : the nodes whose views have to agree: the ``"test"`` nodes, as in the released code
         (if the split has any), or all that are ``"unlabelled"`` in training
@@ -68,10 +73,11 @@ class GrandPlusConfig(Config):
     """
 
     feature_scaling: str = choice(*KINDS)
-    walk: str = choice(*WALKS)
+    walk: str = choice(*WALKS, FITTED)
     order: int = repeats(least=0)
     teleport: float = share()
     top: int = count()
+    tail: bool = flag()
     threshold: float = share()
     agree_on: str = choice("test", "unlabelled")
     unlabelled: int = count()

@@ -22,9 +22,12 @@ class Head(nn.Module):
     batches : torch.Tensor
         How many batches it was trained on. The weight of the agreement depends on it, so a resumed
         run needs it.
+    shares : torch.Tensor (order + 1,)
+        The weights of the powers of P in the rows that it classifies, which may be fitted.
     """
 
     batches: torch.Tensor
+    shares: torch.Tensor
 
     def __init__(self, num_features: int, num_classes: int, config: GrandPlusConfig) -> None:
         super().__init__()
@@ -38,6 +41,7 @@ class Head(nn.Module):
         self.node_norm = config.node_norm
         self.rates = config.input_dropout, config.hidden_dropout
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("shares", torch.zeros(config.order + 1, dtype=torch.float64))
 
     @torch.no_grad()
     def initialise(self, stream: Stream) -> None:

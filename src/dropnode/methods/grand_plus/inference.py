@@ -50,13 +50,17 @@ def _features_first(
     return product / squares.sqrt().clamp(min=1e-12) if head.node_norm else product
 
 
+def exact_rows(tensors: GraphTensors, rows: np.ndarray, shares: np.ndarray) -> torch.Tensor:
+    """Return some rows of ΠX."""
+    wanted = torch.from_numpy(rows.copy()).to(tensors.device)
+    return walked_rows(tensors.operator, tensors.degrees, tensors.features, wanted, shares)
+
+
 def watch_rows(
     head: Head, tensors: GraphTensors, rows: np.ndarray, shares: np.ndarray
 ) -> Callable[[], torch.Tensor]:
     """Return a function that returns the current logits of some nodes; it keeps their ΠX."""
-    wanted = torch.from_numpy(rows.copy()).to(tensors.device)
-    exact = walked_rows(tensors.operator, tensors.degrees, tensors.features, wanted, shares)
-    propagated = compact(head.normalised(exact))
+    propagated = compact(head.normalised(exact_rows(tensors, rows, shares)))
 
     def logits() -> torch.Tensor:
         head.eval()

@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import NodeClassifier, Sizes
 from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
-from dropnode.methods.grand_plus.config import GrandPlusConfig
+from dropnode.methods.grand_plus.config import FITTED, GrandPlusConfig
+from dropnode.methods.grand_plus.fitting import fitted_shares
 from dropnode.methods.grand_plus.head import Head
-from dropnode.methods.grand_plus.inference import exact_logits, watch_rows
+from dropnode.methods.grand_plus.inference import exact_logits, exact_rows, watch_rows
 from dropnode.methods.grand_plus.pushed import PushedRows
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import Threads
@@ -59,8 +60,8 @@ class GrandPlus(NodeClassifier):
 
     @property
     def shares(self) -> np.ndarray:
-        """The weights of the powers of P in Π."""
-        return walk_shares(self.config.walk, self.config.order, self.config.teleport)
+        """The weights of the powers of P in Π, up to the last that counts."""
+        return np.trim_zeros(self.head.shares.cpu().numpy(), "b")
 
     def make_network(self, sizes: Sizes) -> Head:
         """Return the head; :meth:`prepare_training` draws its weights."""
@@ -70,13 +71,15 @@ class GrandPlus(NodeClassifier):
         """Return the bytes of the pushed rows, and of the first weights with Adam's moments."""
         config = self.config
         units = config.hidden if config.layers > 1 else sizes.classes
-        rows = min(config.unlabelled, sizes.nodes) * min(config.top, sizes.nodes)
-        return 16 * units * sizes.features + 12 * rows
+        rows = min(config.unlabelled, sizes.nodes)
+        held = 12 * min(config.top, sizes.nodes) + 4 * sizes.features * config.tail
+        return 16 * units * sizes.features + rows * held
 
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
-        """Draw the initial weights and the unlabelled nodes, and push their rows."""
+        """Draw the weights and the unlabelled nodes, choose the walk, and push the rows."""
         config = self.config
         self.head.initialise(stream.at("weights"))
+        self.head.shares.copy_(torch.from_numpy(self._walk(graph, split)))
         others = split.test
         if config.agree_on == "unlabelled" or len(others) == 0:
             others = np.setdiff1d(np.arange(graph.num_nodes), split.train)
@@ -84,15 +87,26 @@ class GrandPlus(NodeClassifier):
             generator = stream.at("unlabelled").generator()
             others = np.sort(generator.choice(others, config.unlabelled, replace=False))
         self.labelled, self.unlabelled = len(split.train), len(others)
+        nodes, shares, tensors = np.concatenate([split.train, others]), self.shares, self.tensors
         rows = pushed_rows(
-            self.tensors.adjacency,
-            self.tensors.degrees,
-            np.concatenate([split.train, others]),
-            self.shares,
-            config.threshold,
-            config.top,
+            tensors.adjacency, tensors.degrees, nodes, shares, config.threshold, config.top
         )
-        self.rows = PushedRows(rows, self.tensors.features)
+        exact = exact_rows(tensors, nodes, shares) if config.tail else None
+        self.rows = PushedRows(rows, tensors.features, exact)
+
+    def _walk(self, graph: Graph, split: Split) -> np.ndarray:
+        """Return the weights of the powers of P, as configured or fitted."""
+        config = self.config
+        if config.walk != FITTED:
+            return walk_shares(config.walk, config.order, config.teleport)
+        return fitted_shares(
+            self.tensors,
+            split.train,
+            graph.labels[split.train],
+            config.order,
+            config.teleport,
+            self.head.normalised,
+        )
 
     def phases(self) -> list[Phase]:
         """Return the only phase: Adam on all weights, until validation stops it."""

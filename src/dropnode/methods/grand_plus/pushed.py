@@ -22,9 +22,15 @@ class PushedRows:
         Scores of nodes.
     features : Features (nodes, features)
         Only those of nodes with a score are kept.
+    exact : torch.Tensor (rows, features), optional
+        Whole rows of ΠX. What they have beyond the scores, the tail, is then part of every view.
+        Without it, a view is an average over the nodes with a score alone: on graphs where every
+        node's own share of an average is small, that is far noisier than what predictions see.
     """
 
-    def __init__(self, rows: sp.csr_array, features: Features) -> None:
+    def __init__(
+        self, rows: sp.csr_array, features: Features, exact: torch.Tensor | None = None
+    ) -> None:
         reached, places = np.unique(rows.indices, return_inverse=True)
         self.starts, self.places, self.scores = rows.indptr, places, rows.data
         self.width = features.shape[1]
@@ -36,12 +42,16 @@ class PushedRows:
             else F.pad(held, (0, padded(self.width) - self.width))
         )
         self.device = features.values.device if isinstance(held, SparseMatrix) else held.device
+        self.tail, self.tail_mass = None, np.zeros(rows.shape[0])
+        if exact is not None:
+            self.tail = exact - self._product(rows.data, places, rows.indptr)
+            self.tail_mass = np.maximum(1.0 - rows.sum(axis=1, dtype=np.float64), 0.0)
 
     def view(self, chosen: np.ndarray, drop_rate: float, stream: Stream) -> torch.Tensor:
         """Return a random average of features for each of the chosen rows.
 
-        Every entry of a row is dropped with the given probability, and the others are divided by
-        their sum. A row that loses all entries is zero.
+        Every entry of a row is dropped with the given probability, and the others, with the tail,
+        are divided by their sum. A row that loses everything is zero.
         """
         counts = np.diff(self.starts)[chosen]
         ends = np.cumsum(counts)
@@ -49,14 +59,21 @@ class PushedRows:
         entries = np.arange(len(row)) + np.repeat(self.starts[chosen] - ends + counts, counts)
         kept = Mask.draw(stream, 1, len(entries), drop_rate).array()[0]
         entries, row = entries[kept], row[kept]
-        scores = self.scores[entries].astype(np.float64)
-        scores /= np.bincount(row, scores, len(chosen))[row]
         starts = np.searchsorted(row, np.arange(len(chosen) + 1))
-        view = sp.csr_array(
-            (scores.astype(np.float32), self.places[entries], starts),
-            shape=(len(chosen), self.features.shape[0]),
-        )
+        scores = self.scores[entries]
+        mass = np.bincount(row, scores, len(chosen)) + self.tail_mass[chosen]
+        # A row of zeros has no mass to be divided by.
+        mass[mass <= 0.0] = 1.0
+        view = self._product(scores, self.places[entries], starts)
+        if self.tail is not None:
+            view = view + self.tail[torch.from_numpy(chosen).to(self.device)]
+        return view / torch.from_numpy(mass.astype(np.float32)[:, None]).to(self.device)
+
+    def _product(self, scores: np.ndarray, places: np.ndarray, starts: np.ndarray) -> torch.Tensor:
+        """Return sums of the features of nodes that are held, weighted by scores."""
+        shape = len(starts) - 1, self.features.shape[0]
+        matrix = sp.csr_array((scores, places, starts), shape=shape)
         if isinstance(self.features, torch.Tensor):
-            operator = SparseMatrix.from_scipy(view, self.device)
+            operator = SparseMatrix.from_scipy(matrix, self.device)
             return (operator @ self.features)[:, : self.width]
-        return torch.from_numpy((view @ self.features).toarray()).to(self.device)
+        return torch.from_numpy((matrix @ self.features).toarray()).to(self.device)
