@@ -71,7 +71,8 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         The set of values that the configuration starts from. By default ``"official"`` for a graph
         of :func:`dropnode.load_dataset` that has such a preset, else ``"default"``.
     method : str
-        ``"grand"``, one of its variants such as ``"grand-gcn"``, or a baseline such as ``"gcn"``;
+        ``"grand"``, one of its variants such as ``"grand-gcn"``, ``"grand-plus"``, or a baseline
+        such as ``"gcn"``;
         see :data:`dropnode.methods.table.METHODS`.
     n_neighbors : int
         How many rows each row is connected to if no graph is given. Distances are Euclidean, on

@@ -44,11 +44,11 @@ class ClippedAdam(Adam):
         super().__init__(params, **options)
         self.clip = clip
 
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Clip the gradients and update the parameters."""
         if self.clip:
             clip_grad_norm_((p for group in self.param_groups for p in group["params"]), self.clip)
-        super().step(closure)
+        return super().step(closure)
 
 
 class RMSprop(_Uncompiled, torch.optim.RMSprop):

@@ -14,6 +14,7 @@ from dropnode.graph import Graph
 from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
 from dropnode.methods.grand_plus.config import GrandPlusConfig, preset, preset_names
 from dropnode.methods.grand_plus.model import GrandPlus
+from dropnode.ops.push import pushed_rows
 from dropnode.ops.randomness import Dropout, Stream
 from dropnode.training import train
 
@@ -90,18 +91,28 @@ def test_every_training_node_is_seen_once_in_a_pass(community: Graph) -> None:
     assert len({tuple(each) for each in passes}) > 1
 
 
-@pytest.mark.parametrize(
-    ("agree_on", "unlabelled"), [("test", 100), ("unlabelled", 100), ("test", 3)]
-)
-def test_which_nodes_have_to_agree(agree_on: str, unlabelled: int, community: Graph) -> None:
+@pytest.mark.parametrize("unlabelled", [3, 100])
+@pytest.mark.parametrize("agree_on", ["test", "unlabelled"])
+def test_which_nodes_have_to_agree(
+    agree_on: str, unlabelled: int, community: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     split = community.split
     assert split is not None
-    method = made(community, agree_on=agree_on, unlabelled=unlabelled, threshold=0.0, order=0)
-    # Without a hop, the only entry of a row is the node itself.
-    nodes = np.unique(method.rows.places, return_inverse=True)[1]
+    pushed = []
+
+    def recorded(adjacency: Any, degrees: Any, sources: np.ndarray, *rest: Any) -> Any:
+        pushed.append(sources)
+        return pushed_rows(adjacency, degrees, sources, *rest)
+
+    monkeypatch.setattr("dropnode.methods.grand_plus.model.pushed_rows", recorded)
+    method = made(community, agree_on=agree_on, unlabelled=unlabelled)
     others = split.test if agree_on == "test" else np.setdiff1d(np.arange(26), split.train)
     assert method.unlabelled == min(unlabelled, len(others))
-    assert len(nodes) == len(split.train) + method.unlabelled
+    # No other rows are computed.
+    assert len(pushed) == 1
+    assert np.array_equal(pushed[0][:6], split.train)
+    assert len(set(pushed[0][6:])) == method.unlabelled
+    assert set(pushed[0][6:]) <= set(others)
     batches = list(method.batches(method.phases()[0], Stream(3)))
     for _, drawn in batches:
         assert len(set(drawn)) == min(5, method.unlabelled)

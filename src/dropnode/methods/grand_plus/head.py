@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -28,6 +30,9 @@ class Head(nn.Module):
 
     batches: torch.Tensor
     shares: torch.Tensor
+    # Of what a list of modules holds, torch says no more than that they are modules.
+    linears: Any
+    norms: Any
 
     def __init__(self, num_features: int, num_classes: int, config: GrandPlusConfig) -> None:
         super().__init__()

@@ -41,7 +41,8 @@ class PushedRows:
             if isinstance(held, SparseMatrix)
             else F.pad(held, (0, padded(self.width) - self.width))
         )
-        self.device = features.values.device if isinstance(held, SparseMatrix) else held.device
+        values = features.values if isinstance(features, SparseMatrix) else features
+        self.device = values.device
         self.tail, self.tail_mass = None, np.zeros(rows.shape[0])
         if exact is not None:
             self.tail = exact - self._product(rows.data, places, rows.indptr)
