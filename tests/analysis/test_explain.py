@@ -22,8 +22,17 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.training import train
 
-REFUSED = {"grand-gat", "gat", "graphunet", "mixhop", "graphnas", "graphsage"}
-REFUSED |= {"label-propagation", "boosting"}
+REFUSED = {
+    "grand-gat",
+    "grand-plus",
+    "boosting",
+    "gat",
+    "graphunet",
+    "mixhop",
+    "graphnas",
+    "graphsage",
+    "label-propagation",
+}
 CLOSED_FORM = {"logistic"}
 FEW_EPOCHS: dict[str, dict[str, Any]] = {"gmnn": {"rounds": 1, "round_epochs": 1}}
 

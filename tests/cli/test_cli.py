@@ -427,7 +427,7 @@ def test_presets_are_listed_with_their_datasets(capsys: pytest.CaptureFixture[st
     assert code == 0
     ours = [preset["name"] for preset in listed if preset["method"] == "grand"]
     assert ours == preset_names()
-    assert {preset["method"] for preset in listed} == {"grand", *BASELINES}
+    assert {preset["method"] for preset in listed} == {"grand", "grand-plus", *BASELINES}
     for preset in listed:
         for dataset in dataset_names():
             known = preset["datasets"] is None or dataset in preset["datasets"]

@@ -293,6 +293,10 @@ def follow(stopping: Stopping, losses: list[float], accuracies: list[float]) -> 
         ("accuracy", [1.0, 2.0, 3.0, 3.0, 3.0], [0.5, 0.9, 0.9, 0.8, 0.8], 5, 3),
         ("accuracy", [1.0, 0.9, 0.8, 0.9, 0.9], [0.5, 0.4, 0.4, 0.4, 0.9], 5, 5),
         ("accuracy", [1.0, 0.9, 0.9, 1.0, 1.0], [0.5, 0.4, 0.4, 0.4, 0.4], 5, 1),
+        # By both: an equal accuracy renews, a lower loss does not, and both are needed to be kept.
+        ("accuracy-and-loss", [1.0, 2.0, 0.5, 0.4, 0.1], [0.5, 0.5, 0.4, 0.4, 0.9], 4, 1),
+        ("accuracy-and-loss", [1.0, 2.0, 0.9, 0.9, 0.8], [0.5, 0.9, 0.9, 0.9, 0.8], 5, 4),
+        ("accuracy-and-loss", [1.0, 1.1, 1.2, 1.3, 1.4], [0.5, 0.6, 0.5, 0.6, 0.5], 5, 1),
         # Never stopping keeps the last.
         ("never", [1.0, 2.0, 3.0, 4.0, 5.0], [0.9, 0.1, 0.1, 0.1, 0.1], 5, 5),
     ],

@@ -80,3 +80,21 @@ def test_a_checkpoint_of_one_goes_on_in_the_other(name: str, options: dict[str, 
         take_steps(before, 4)
         take_steps(after, 4)
         assert_same(before, after)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.5, 1e6])
+def test_clipped_steps_are_torchs_on_gradients_that_torch_clips(clip: float) -> None:
+    options = {"lr": 0.02, "weight_decay": 5e-4, "fused": True}
+    ours = optimiser.ClippedAdam(parameters(), clip=clip, **options)
+    theirs = torch.optim.Adam(parameters(), **options)
+    norms = []
+    for _ in range(5):
+        for each in (ours, theirs):
+            each.zero_grad()
+            torch.stack([weight.sin().square().sum() for weight in weights(each)]).sum().backward()
+        norm = torch.nn.utils.clip_grad_norm_(weights(theirs), clip or torch.inf)
+        norms.append(norm.item())
+        ours.step()
+        theirs.step()
+    assert_same(ours, theirs)
+    assert min(norms) > 0.5, "the middle one is clipped"

@@ -22,6 +22,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "grand-no-mdn": "GRAND with one view per epoch instead of several",
         "grand-no-sharpening": "GRAND without sharpening of the averaged prediction",
         "grand-no-cr-dn": "GRAND without consistency regularisation and without DropNode",
+        "grand-plus": "GRAND+: GRAND on mini-batches, for graphs of any size",
         "gcn": "GCN: graph convolutional network",
         "gat": "GAT: graph attention network",
         "appnp": "APPNP: approximate personalised propagation of neural predictions",
@@ -62,14 +63,20 @@ def list_methods() -> list[dict[str, Any]]:
 
 
 def list_presets(datasets: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return every preset of GRAND and of each baseline, with the datasets that it exists for.
+    """Return every preset of GRAND, of GRAND+ and of each baseline, and the datasets it exists for.
 
     In the result, ``datasets`` is None if a preset is for any graph.
     """
     from dropnode.methods.baselines import BASELINES, baseline_presets
-    from dropnode.methods.grand.config import DEFAULT, preset_names
+    from dropnode.methods.grand.config import preset_names
+    from dropnode.methods.grand_plus.config import preset_names as plus_preset_names
+    from dropnode.methods.presets import DEFAULT
 
-    families = {"grand": preset_names(), **{name: baseline_presets(name) for name in BASELINES}}
+    families = {
+        "grand": preset_names(),
+        "grand-plus": plus_preset_names(),
+        **{name: baseline_presets(name) for name in BASELINES},
+    }
     return [
         {
             "method": method,

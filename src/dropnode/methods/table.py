@@ -1,4 +1,4 @@
-"""Every method by name: GRAND, its variants and ablations (which are configurations), baselines."""
+"""Every method by name: GRAND, its variants and ablations (configurations), GRAND+, baselines."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from dropnode.methods.base import NodeClassifier
 from dropnode.methods.baselines import BASELINES, baseline, baseline_preset
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
+from dropnode.methods.grand_plus.config import preset as plus_preset
+from dropnode.methods.grand_plus.model import GrandPlus
 from dropnode.settings import Config, read_value, shown, suggestion
 
 GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -43,7 +45,7 @@ GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """The changes that each variant of the paper makes to a preset."""
 
-METHODS: tuple[str, ...] = (*GRAND_VARIANTS, *BASELINES)
+METHODS: tuple[str, ...] = (*GRAND_VARIANTS, GrandPlus.name, *BASELINES)
 """The names that :func:`make_method` knows."""
 
 
@@ -111,6 +113,8 @@ def configuration(
     entry = catalogue().get(dataset or "")
     if entry is not None and entry.presets is not None:
         dataset = entry.presets
+    if name == GrandPlus.name:
+        return plus_preset(preset_name, dataset)
     if method_type(name) is not Grand:
         return baseline_preset(name, preset_name, dataset)
     used, config = preset(preset_name, dataset, name)
@@ -143,4 +147,6 @@ def method_type(name: str) -> type[NodeClassifier]:
         raise ConfigError(f"unknown method {shown(name)}{suggestion(str(name), METHODS)}")
     if name in GRAND_VARIANTS:
         return Grand
+    if name == GrandPlus.name:
+        return GrandPlus
     return baseline(name)

@@ -12,8 +12,12 @@ function that has none as it is. A torch that wraps less, or nothing, works the 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 
@@ -31,6 +35,20 @@ class Adam(_Uncompiled, torch.optim.Adam):
 
     # The wrapper also turns gradients off.
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+
+class ClippedAdam(Adam):
+    """Adam on gradients whose norm, over all parameters, is at most ``clip``; 0 for no limit."""
+
+    def __init__(self, params: Iterable[Tensor], *, clip: float, **options: Any) -> None:
+        super().__init__(params, **options)
+        self.clip = clip
+
+    def step(self, closure: Any = None) -> Any:
+        """Clip the gradients and update the parameters."""
+        if self.clip:
+            clip_grad_norm_((p for group in self.param_groups for p in group["params"]), self.clip)
+        return super().step(closure)
 
 
 class RMSprop(_Uncompiled, torch.optim.RMSprop):

@@ -18,6 +18,8 @@ class Stopping:
     - ``"loss-or-accuracy"``, as in GRAND's released code: a validation loss no higher, or an
       accuracy no lower, than in any epoch before. The weights are kept by loss alone.
     - ``"accuracy"``: as before, but the latest epoch of the highest accuracy is kept.
+    - ``"accuracy-and-loss"``, as in GRAND+'s released code: an accuracy no lower than in any epoch
+      before. Such an epoch is kept if its loss is no higher than that of the epoch kept so far.
     - ``"never"``: all epochs are run, and the last one is kept.
     """
 
@@ -43,6 +45,11 @@ class Progress:
         if rule == "loss":
             keep = loss < self.best_loss
             self.waited = 0 if keep else self.waited + 1
+        elif rule == "accuracy-and-loss":
+            renewed = accuracy >= self.top_accuracy
+            keep = renewed and loss <= self.best_loss
+            self.waited = 0 if renewed else self.waited + 1
+            self.top_accuracy = max(accuracy, self.top_accuracy)
         else:
             renewed = loss <= self.least_loss or accuracy >= self.top_accuracy
             if rule == "accuracy":

@@ -31,11 +31,14 @@ WITHOUT_FEATURES = {"label-propagation"}
 # Methods in closed form, with no epoch that could be cut short or interrupted.
 CLOSED_FORM = {"label-propagation", "logistic", "boosting"}
 
-# Methods with phases whose length ``max_epochs`` does not tell.
-ROUNDS: dict[str, dict[str, Any]] = {"gmnn": {"round_epochs": SHORT}}
+# Methods with phases, or epochs, whose length ``max_epochs`` does not tell.
+ROUNDS: dict[str, dict[str, Any]] = {"gmnn": {"round_epochs": SHORT}, "grand-plus": {"batches": 3}}
 
-every_baseline = pytest.mark.parametrize("name", BASELINES)
-every_trained_one = pytest.mark.parametrize("name", [n for n in BASELINES if n not in CLOSED_FORM])
+# GRAND and its variants have tests of their own.
+EVERY = ("grand-plus", *BASELINES)
+
+every_baseline = pytest.mark.parametrize("name", EVERY)
+every_trained_one = pytest.mark.parametrize("name", [n for n in EVERY if n not in CLOSED_FORM])
 
 
 @pytest.fixture(scope="module")

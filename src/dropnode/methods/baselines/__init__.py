@@ -13,10 +13,9 @@ from importlib import import_module, resources
 from types import MappingProxyType
 from typing import Any
 
-from dropnode.errors import ConfigError
 from dropnode.methods.base import NodeClassifier
-from dropnode.methods.grand.config import DEFAULT, TUNED
-from dropnode.settings import Config, read_yaml, suggestion
+from dropnode.methods.presets import chosen_values
+from dropnode.settings import Config, read_yaml
 
 BASELINES: Mapping[str, str] = MappingProxyType(
     {
@@ -42,8 +41,6 @@ BASELINES: Mapping[str, str] = MappingProxyType(
 )
 """The class of every baseline, in the module of its name."""
 
-OFFICIAL = "official"
-
 
 def baseline(name: str) -> type[NodeClassifier]:
     """Return the class of a baseline."""
@@ -54,25 +51,8 @@ def baseline(name: str) -> type[NodeClassifier]:
 
 
 def baseline_preset(method: str, name: str | None, dataset: str | None) -> tuple[str, Config]:
-    """Return a preset's name and configuration for a dataset of the catalogue, or for None.
-
-    Without a name: ``official``, the authors' choice, if they used the dataset; else ``default``.
-    ``tuned`` is ``default`` with the settings that validation chose for a dataset.
-    """
-    table = _table(method)
-    if name is None:
-        name = OFFICIAL if dataset in table[OFFICIAL] else DEFAULT
-    if name not in table:
-        known = suggestion(name, baseline_presets(method))
-        raise ConfigError(f"{method} has no preset {name!r}{known}")
-    if name != DEFAULT and dataset not in table[name]:
-        raise ConfigError(
-            f"preset {name!r} of {method} exists for the datasets {', '.join(table[name])}, "
-            f"not for {dataset or 'a graph outside the catalogue'}; use preset {DEFAULT!r}"
-        )
-    values = table[DEFAULT] if name == DEFAULT else table[name][dataset]
-    if name == TUNED:
-        values = table[DEFAULT] | values
+    """Return a preset's name and configuration for a dataset of the catalogue, or for None."""
+    name, values = chosen_values(method, _table(method), name, dataset)
     return name, baseline(method).config_type.from_dict(values)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dropnode.errors import ConfigError
 from dropnode.methods.grand.heads import HEADS
+from dropnode.methods.presets import DEFAULT, OFFICIAL, TUNED
 from dropnode.ops.perturb import PERTURBATIONS
 from dropnode.ops.scaling import CHOICES
 from dropnode.settings import (
@@ -25,12 +26,6 @@ from dropnode.settings import (
     weight,
     width,
 )
-
-DEFAULT = "default"
-"""The preset for a graph that has none of its own."""
-
-TUNED = "tuned"
-"""The preset with what validation has chosen."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,7 @@ def preset(
     """
     table = _table()
     if name is None:
-        name = "official" if dataset in table["datasets"] else DEFAULT
+        name = OFFICIAL if dataset in table["datasets"] else DEFAULT
     if name == DEFAULT:
         return name, GrandConfig.from_dict(table[DEFAULT])
     if name not in table["fidelities"]:

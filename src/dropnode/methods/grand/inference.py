@@ -27,7 +27,7 @@ def watch_rows(
 ) -> Callable[[], torch.Tensor]:
     """Return a function that returns the current logits of some nodes; it keeps their ĀX."""
     wanted = torch.from_numpy(rows.copy()).to(head.weight1.device)
-    propagated = _compact(propagated_rows(view.operator, features, wanted, order) * view.scale)
+    propagated = compact(propagated_rows(view.operator, features, wanted, order) * view.scale)
 
     def logits() -> torch.Tensor:
         head.eval()
@@ -126,7 +126,7 @@ def _product(x: Features, weight: torch.Tensor) -> torch.Tensor:
     return x @ weight
 
 
-def _compact(rows: torch.Tensor) -> Features:
+def compact(rows: torch.Tensor) -> Features:
     """Return propagated rows, as a sparse matrix if that makes products with them cheaper."""
     filled = torch.count_nonzero(rows).item()
     if filled > 0.3 * rows.numel():

@@ -1,0 +1,178 @@
+"""GrandPlus: GRAND on mini-batches of precomputed rows.
+
+Feng et al., *GRAND+: Scalable Graph Random Neural Networks*, WWW 2022. GRAND propagates features
+over the whole graph in every epoch. GRAND+ computes, once, a few large entries of the rows of Π
+that training needs: those of the training nodes and of a sample of the others. A view drops entries
+of such a row. So an epoch costs the same on a graph of any size.
+
+Predictions are exact, and so is validation. The released code validates on truncated rows, whose
+accuracy can be far below that of the exact rows which predictions are made from; then it stops too
+early, or keeps a worse epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from dropnode.graph import Graph, Split
+from dropnode.methods.base import NodeClassifier, Sizes
+from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
+from dropnode.methods.grand_plus.config import FITTED, GrandPlusConfig
+from dropnode.methods.grand_plus.fitting import fitted_shares
+from dropnode.methods.grand_plus.head import Head
+from dropnode.methods.grand_plus.inference import exact_logits, exact_rows, watch_rows
+from dropnode.methods.grand_plus.pushed import PushedRows
+from dropnode.methods.tensors import GraphTensors
+from dropnode.ops.kernels.threads import Threads
+from dropnode.ops.push import pushed_rows, walk_shares
+from dropnode.ops.randomness import Dropout, Stream
+from dropnode.training import Phase
+from dropnode.training.optimiser import ClippedAdam
+
+Batch = tuple[np.ndarray, np.ndarray]
+"""The places of labelled and of unlabelled nodes among the pushed rows."""
+
+
+class GrandPlus(NodeClassifier):
+    """GRAND+, for graphs of any size."""
+
+    name = "grand-plus"
+    config_type = GrandPlusConfig
+    config: GrandPlusConfig
+    draws_from_torch = False
+    # A batch is too small for several threads of torch; push and exact propagation have kernels.
+    threads = Threads(torch=1)
+
+    @property
+    def head(self) -> Head:
+        """The network."""
+        head: Head = self.network
+        return head
+
+    @property
+    def hops(self) -> int:
+        """One hop per step of the walk."""
+        return self.config.order
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The weights of the powers of P in Π, up to the last that counts."""
+        return np.trim_zeros(self.head.shares.cpu().numpy(), "b")
+
+    def make_network(self, sizes: Sizes) -> Head:
+        """Return the head; :meth:`prepare_training` draws its weights."""
+        return Head(sizes.features, sizes.classes, self.config)
+
+    def least_memory(self, sizes: Sizes) -> int:
+        """Return the bytes of the pushed rows, and of the first weights with Adam's moments."""
+        config = self.config
+        units = config.hidden if config.layers > 1 else sizes.classes
+        rows = min(config.unlabelled, sizes.nodes)
+        held = 12 * min(config.top, sizes.nodes) + 4 * sizes.features * config.tail
+        return 16 * units * sizes.features + rows * held
+
+    def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
+        """Draw the weights and the unlabelled nodes, choose the walk, and push the rows."""
+        config = self.config
+        self.head.initialise(stream.at("weights"))
+        self.head.shares.copy_(torch.from_numpy(self._walk(graph, split)))
+        others = split.test
+        if config.agree_on == "unlabelled" or len(others) == 0:
+            others = np.setdiff1d(np.arange(graph.num_nodes), split.train)
+        if len(others) > config.unlabelled:
+            generator = stream.at("unlabelled").generator()
+            others = np.sort(generator.choice(others, config.unlabelled, replace=False))
+        self.labelled, self.unlabelled = len(split.train), len(others)
+        nodes, shares, tensors = np.concatenate([split.train, others]), self.shares, self.tensors
+        rows = pushed_rows(
+            tensors.adjacency, tensors.degrees, nodes, shares, config.threshold, config.top
+        )
+        exact = exact_rows(tensors, nodes, shares) if config.tail else None
+        self.rows = PushedRows(rows, tensors.features, exact)
+
+    def _walk(self, graph: Graph, split: Split) -> np.ndarray:
+        """Return the weights of the powers of P, as configured or fitted."""
+        config = self.config
+        if config.walk != FITTED:
+            return walk_shares(config.walk, config.order, config.teleport)
+        return fitted_shares(
+            self.tensors,
+            split.train,
+            graph.labels[split.train],
+            config.order,
+            config.teleport,
+            self.head.normalised,
+        )
+
+    def phases(self) -> list[Phase]:
+        """Return the only phase: Adam on all weights, until validation stops it."""
+        config = self.config
+        optimiser = ClippedAdam(
+            self.head.parameters(),
+            clip=config.clip,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        return [self.until_validated("train", optimiser)]
+
+    def begin(self, phase: Phase, stream: Stream) -> None:
+        """Keep the address of the orders in which training nodes are passed through."""
+        self.passes = stream
+
+    def batches(self, phase: Phase, stream: Stream) -> Iterator[Batch]:
+        """Yield some batches: training nodes pass by pass, other nodes at random.
+
+        Passes through the training nodes go on from epoch to epoch.
+        """
+        config = self.config
+        per_pass = -(-self.labelled // config.labelled_batch)
+        for index in range(config.batches):
+            number, place = divmod(int(self.head.batches), per_pass)
+            order = self.passes.at("pass", number).generator().permutation(self.labelled)
+            first = place * config.labelled_batch
+            generator = stream.at("unlabelled", index).generator()
+            size = min(config.unlabelled_batch, self.unlabelled)
+            drawn = generator.choice(self.unlabelled, size, replace=False)
+            yield order[first : first + config.labelled_batch], self.labelled + drawn
+
+    def loss(self, batch: Batch, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss of a batch, and its supervised and consistency parts."""
+        config, views = self.config, self.config.augmentations
+        labelled, unlabelled = batch
+        if config.consistency_weight == 0:
+            unlabelled = unlabelled[:0]
+        chosen = np.concatenate([labelled, unlabelled])
+        x = self.rows.view(np.repeat(chosen, views), config.drop_rate, stream.at("scores"))
+        self.head.train()
+        logits = self.head(x, Dropout([stream]))
+        known = len(labelled) * views
+        supervised = F.cross_entropy(
+            logits[:known],
+            self.train_targets[torch.from_numpy(np.repeat(labelled, views)).to(self.device)],
+            weight=self.class_weights,
+        )
+        self.head.batches += 1
+        if len(unlabelled) == 0:
+            return supervised, {"supervised": supervised}
+        consistency = agreement_loss(
+            logits[known:].log_softmax(dim=1).view(len(unlabelled), views, -1),
+            config.temperature,
+            config.distance,
+            least_confidence(config.confidence, self.sizes.classes),
+        )
+        risen = min(1.0, int(self.head.batches) / max(config.warmup, 1))
+        total = supervised + config.consistency_weight * risen * consistency
+        return total, {"supervised": supervised, "consistency": consistency}
+
+    def classify(self, tensors: GraphTensors) -> torch.Tensor:
+        """Return exact logits."""
+        return exact_logits(self.head, tensors, self.shares)
+
+    def watch(self, rows: np.ndarray) -> Callable[[], torch.Tensor]:
+        """Return a function that returns the current exact logits of some nodes."""
+        return watch_rows(self.head, self.tensors, rows, self.shares)
