@@ -108,9 +108,9 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         The fraction of the labels of each class that a first training holds out, to find the number
         of epochs. Then the model is trained again, for that many epochs, on all labels, because few
         labels are too few to spare any. If it is None, or a class has a single label, there is no
-        validation: all labels are used for training, for 200 epochs or ``max_epochs``, and in the preset ``default``
-        with consistency only from ten labels per class on. A graph that
-        has a split is trained and validated once, with that split.
+        validation: all labels are used for training, for 200 epochs or ``max_epochs``; with fewer
+        than ten labels of a class, the preset ``default`` then has no consistency loss. A graph
+        that has a split is trained and validated once, with that split.
     class_weight : dict or "balanced", optional
         The weight of each class in the loss: by class, or inversely proportional to its number of
         labels.
