@@ -158,6 +158,16 @@ def test_the_prediction_for_a_new_node_depends_on_those_it_is_joined_to(model: A
     np.testing.assert_array_equal(together[1:3], pair)
 
 
+def test_edges_between_new_nodes_carry_messages_both_ways(model: Any) -> None:
+    trained, new, _ = model
+    two = rows_of(new, [0, 1])
+    links = {"source": two["id"], "target": ["-0n", "-1n"]}
+    joined = {"source": [*two["id"], two["id"][0]], "target": ["-0n", "-1n", two["id"][1]]}
+    apart = trained.predict_new(pa.table(two), pa.table(links)).probabilities
+    found = trained.predict_new(pa.table(two), pa.table(joined)).probabilities
+    assert (np.abs(found - apart).max(axis=1) > 1e-3).all()
+
+
 def test_features_are_scaled_as_suits_their_encoders(model: Any) -> None:
     trained, _, _ = model
     assert trained.classifier.config_.feature_scaling == "none"

@@ -94,6 +94,15 @@ def test_categories_are_those_of_a_one_hot_encoder() -> None:
 
 
 @pytest.mark.parametrize("plain_text", [False, True])
+def test_a_mark_on_some_rows_is_a_category_and_one_on_all_is_nothing(plain_text: bool) -> None:
+    marks = ["x", None, "x", None]
+    table = table_of(plain_text, some=marks, every=["x"] * 4)
+    encoders, told = fit(table)
+    assert told == {"some": "1 categories", "every": "left out: all rows are equal"}
+    assert encoded(encoders, table).ravel().tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("plain_text", [False, True])
 def test_lists_are_those_of_a_binarizer(plain_text: bool) -> None:
     lists = [["x", "y"], [], ["z"], ["y", "y"]]
     given = (
