@@ -20,13 +20,13 @@ from dropnode.cli.bench import bench
 from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
 from dropnode.cli.datasets import datasets_app
 from dropnode.cli.fit import fit
-from dropnode.cli.graphnas import graphnas
 from dropnode.cli.lists import experiments, methods, presets
 from dropnode.cli.predict import predict
 from dropnode.cli.report import report
 from dropnode.cli.reproduce import reproduce
 from dropnode.cli.train import train
 from dropnode.cli.trials import trials
+from dropnode.cli.tune import tune
 from dropnode.errors import DropnodeError
 from dropnode.files import explained
 
@@ -50,7 +50,7 @@ app.command()(experiments)
 app.command()(reproduce)
 app.command()(trials)
 app.command()(report)
-app.command()(graphnas)
+app.command()(tune)
 app.command()(attack)
 app.command()(bench)
 
