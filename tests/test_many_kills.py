@@ -38,13 +38,21 @@ COMMANDS = {
         *["--seeds", "2", "--jobs", "1", "--out"],
     ],
     "reproduce": ["reproduce", "{spec}", "--jobs", "1", "--out"],
-    "graphnas": ["graphnas", "sbm", "--samples", "40", "--epochs", "20", "--out"],
+    "graphnas": [
+        *["tune", "sbm", "--method", "graphnas", "--trials", "40", "--set", "max_epochs=20"],
+        "--out",
+    ],
+    "tune": [
+        *["tune", "sbm", "--set", "max_epochs=300", "--set", "hidden=8", "--jobs", "1"],
+        *["--try", "order=1,2,3", "--try", "temperature=0.2,0.5", "--out"],
+    ],
 }
 BEGUN = {
     "train": "run.json",
     "seeds": "seed-0/run.json",
     "reproduce": "experiment.json",
     "graphnas": "search.json",
+    "tune": "tuning.json",
 }
 """The first file of each; before that, there is nothing to interrupt."""
 
@@ -72,7 +80,7 @@ def outcome(command: str, out: Path) -> Any:
         return found
     if command == "reproduce":
         return [(row.accuracy, row.trials) for row in read_results(out / "results.json").rows]
-    return (out / "children.jsonl").read_text()
+    return (out / ("children.jsonl" if command == "graphnas" else "best.yaml")).read_text()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

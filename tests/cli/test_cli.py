@@ -154,8 +154,10 @@ def test_failed_work_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) 
     assert "learning_rate" in one_line(errors)
 
 
-RAISED = "dropnode.data.load_dataset"
-"""What ``dropnode graphnas`` calls first; it is imported when the command runs."""
+RAISED = "dropnode.experiments.tuning.validation_data"
+"""What this search calls early; it is imported when the command runs."""
+
+SEARCH = ["tune", "digits", "--method", "graphnas", "--out", "unused"]
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> list[str]:
@@ -165,7 +167,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> list[str]:
         raise error
 
     monkeypatch.setattr(RAISED, fail)
-    return ["graphnas", "digits", "--out", "unused"]
+    return SEARCH
 
 
 def torch_out_of_memory() -> BaseException:
@@ -217,8 +219,8 @@ def test_a_bug_is_not_made_into_a_line(
 
 def test_a_bug_shows_its_traceback_and_ends_with_1() -> None:
     program = (
-        "import sys; from dropnode import cli, data; data.load_dataset = None; "
-        "sys.argv = ['dropnode', 'graphnas', 'digits', '--out', 'unused']; cli.main()"
+        "import sys; from dropnode import cli; from dropnode.experiments import tuning; "
+        f"tuning.validation_data = None; sys.argv = ['dropnode', *{SEARCH}]; cli.main()"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
@@ -489,21 +491,40 @@ def test_a_list_of_numbers_can_be_set(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_search_finds_something_that_trains_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["graphnas", "digits", "--out", str(tmp_path / "search"), "--epochs", "2", "--json"]
-    code, printed, _ = dropnode(*arguments, "--samples", "2", capsys=capsys)
+    arguments = ["tune", "digits", "--method", "graphnas", "--set", "max_epochs=2", "--json"]
+    arguments += ["--out", str(tmp_path / "search")]
+    code, printed, _ = dropnode(*arguments, "--trials", "2", capsys=capsys)
     assert code == 0
     first = json.loads(one_line(printed))
-    code, printed, told = dropnode(*arguments, "--samples", "3", capsys=capsys)
+    code, printed, told = dropnode(*arguments, "--trials", "3", capsys=capsys)
     assert code == 0
     more = json.loads(one_line(printed))
-    assert (first["samples"], more["samples"]) == (2, 3)
-    assert more["best"]["val_accuracy"] >= first["best"]["val_accuracy"]
+    assert (first["trials"], more["trials"]) == (2, 3)
+    assert more["val_accuracy"] >= first["val_accuracy"]
     assert "[3/3]" in told
-    architecture = f"architecture={more['best']['architecture']}"
-    train = ["train", "digits", "--method", "graphnas", "--set", architecture]
-    code, printed, _ = dropnode(*train, "--set", "max_epochs=2", "--json", capsys=capsys)
+    best = f"@{tmp_path / 'search' / 'best.yaml'}"
+    train = ["train", "digits", "--method", "graphnas", "--set", best]
+    code, printed, _ = dropnode(*train, "--json", capsys=capsys)
     assert code == 0
-    assert json.loads(printed)["config"]["architecture"] == more["best"]["architecture"]
+    config = json.loads(printed)["config"]
+    assert (config["architecture"], config["max_epochs"]) == (more["setting"]["architecture"], 2)
+
+
+def test_what_a_search_cannot_do_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["tune", "sbm", "--method", "sgc", "--out", "unused"]
+    for more, told in (
+        (["--search", "optna"], "did you mean 'optuna'"),
+        (["--search", "random"], "use staged or optuna"),
+        (["--trials", "3"], "add --search optuna"),
+        (["--try", "stps=1,2"], "did you mean 'steps'"),
+        (["--try", "steps=1,x"], "steps = 'x'"),
+        (["--try", "steps"], "expected KEY=VALUE"),
+        (["--set", "@nowhere.yaml"], "--set @nowhere.yaml: the file cannot be read"),
+    ):
+        code, printed, errors = dropnode(*start, *more, capsys=capsys)
+        assert (code, printed) == (2, "")
+        assert told in one_line(errors)
+    assert not Path("unused").exists()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,11 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
         ["spec.yaml"],
         "--out --datasets --methods --seeds --engine --address --jobs --timeout --retry".split(),
     ),
-    "graphnas": (["digits"], "--out --samples --epochs --seed --split-seed".split()),
+    "tune": (
+        ["digits"],
+        "--out --method --preset --set --try --search --trials --seeds --seed --split-seed "
+        "--engine --address --jobs --timeout".split(),
+    ),
     "attack": (["digits"], "--kind --rate --out --seed --split-seed --set".split()),
     "trials": (["store", "list"], "--dataset --method --status --json".split()),
     "report": (["store"], ["--json"]),
@@ -48,7 +52,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
 
 FLAGS = {"--resume", "--json", "--retry"}
 
-ALWAYS = {"bench": ["--only", "nothing"], "graphnas": ["--samples", "-1"]}
+ALWAYS = {"bench": ["--only", "nothing"], "tune": ["--trials", "-1"]}
 """What keeps a command from hours of work."""
 
 

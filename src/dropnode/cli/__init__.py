@@ -21,7 +21,6 @@ from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
 from dropnode.cli.datasets import datasets_app
 from dropnode.cli.explain import explain
 from dropnode.cli.fit import fit
-from dropnode.cli.graphnas import graphnas
 from dropnode.cli.inspect import inspect
 from dropnode.cli.lists import experiments, methods, presets
 from dropnode.cli.predict import predict
@@ -29,6 +28,7 @@ from dropnode.cli.report import report
 from dropnode.cli.reproduce import reproduce
 from dropnode.cli.train import train
 from dropnode.cli.trials import trials
+from dropnode.cli.tune import tune
 from dropnode.errors import DropnodeError
 from dropnode.files import explained
 
@@ -54,7 +54,7 @@ app.command()(experiments)
 app.command()(reproduce)
 app.command()(trials)
 app.command()(report)
-app.command()(graphnas)
+app.command()(tune)
 app.command()(attack)
 app.command()(bench)
 

@@ -7,16 +7,14 @@ import shlex
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from dropnode.cli.common import WORK_ERROR, AsJson
+from dropnode.cli.engines import find_engine
 from dropnode.cli.results_table import print_results
-
-if TYPE_CHECKING:
-    from dropnode.experiments.runner import Engine
 
 
 def reproduce(
@@ -69,7 +67,7 @@ def reproduce(
     rows = {name for row in spec.rows for name in (row.name, row.series)}
     part = Part(_names(datasets, spec.datasets, _canonical), _names(methods, rows), seeds, splits)
     console = Console(stderr=True)
-    run, at_once = _engine(engine, address, jobs, timeout)
+    run, at_once = find_engine(engine, address, jobs, timeout)
     with LiveTable(spec.name, at_once, console) as table:
         outcome = run_experiment(
             spec,
@@ -103,33 +101,6 @@ def reproduce(
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if outcome.failed or outcome.interrupted:
         raise typer.Exit(WORK_ERROR)
-
-
-def _engine(name: str, address: str | None, jobs: int | None, timeout: float) -> tuple[Engine, int]:
-    """Return the requested engine, and how many trials it runs at a time."""
-    from dropnode.engines.base import cores, usable_jobs
-    from dropnode.engines.local import run_local
-    from dropnode.errors import ConfigError
-    from dropnode.experiments.run import run_trial
-    from dropnode.settings import suggestion
-
-    if name == "local":
-        if address is not None:
-            raise ConfigError(
-                f"--address {address} is the address of a Ray cluster; add --engine ray, or leave "
-                "it out"
-            )
-        at_once = usable_jobs(jobs, cores())
-        return lambda trials, data: run_local(
-            run_trial, trials, at_once, shared=data, timeout=timeout
-        ), at_once
-    if name == "ray":
-        from dropnode.engines.ray_cluster import run_ray
-
-        return lambda trials, data: run_ray(
-            run_trial, trials, address=address, jobs=jobs, shared=data, timeout=timeout
-        ), jobs or cores()
-    raise ConfigError(f"unknown engine {name!r}{suggestion(name, ('local', 'ray'))}")
 
 
 def _names(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from dropnode.engines.base import Failure
@@ -77,10 +78,11 @@ def chosen_cells(cells: Sequence[Cell], find: Callable[[str], Record | None]) ->
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.name, cell.dataset), []).append(cell)
-    return [max(group, key=lambda cell: _validation(cell, find)) for group in groups.values()]
+    return [max(group, key=lambda cell: validation(cell, find)) for group in groups.values()]
 
 
-def _validation(cell: Cell, find: Callable[[str], Record | None]) -> float:
+def validation(cell: Cell, find: Callable[[str], Record | None]) -> float:
+    """Return the mean validation accuracy of a cell's finished trials; -1 if there is none."""
     records = [find(trial.id) for trial in cell.trials]
     values = [record.metrics.get("val_accuracy") for record in records if record is not None]
     known = [value for value in values if value is not None]
@@ -92,14 +94,25 @@ def stage_cells(
     search: Search, data: Data, stage: int, chosen: Mapping[str, Mapping[str, Any]]
 ) -> list[Cell]:
     """Return the cells of one stage, given the earlier stages' choices."""
-    cells = []
-    for dataset in chosen:
-        for tried in combinations(search.stages[stage]):
-            changes = {**search.changes, **chosen[dataset], **tried}
-            name = ", ".join(f"{key}={value}" for key, value in tried.items())
-            trials = _trials(data, dataset, search.method, search.preset, changes, search.seeds)
-            cells.append(Cell(dataset, name, name, trials, tried))
-    return cells
+    return [
+        setting_cell(search, data, dataset, tried, chosen[dataset])
+        for dataset in chosen
+        for tried in combinations(search.stages[stage])
+    ]
+
+
+def setting_cell(
+    search: Search,
+    data: Data,
+    dataset: str,
+    tried: Mapping[str, Any],
+    chosen: Mapping[str, Any] = MappingProxyType({}),
+) -> Cell:
+    """Return the cell that tries a setting, besides those that were chosen before."""
+    changes = {**search.changes, **chosen, **tried}
+    name = ", ".join(f"{key}={value}" for key, value in tried.items())
+    trials = _trials(data, dataset, search.method, search.preset, changes, search.seeds)
+    return Cell(dataset, name, name, trials, tried)
 
 
 def _trials(

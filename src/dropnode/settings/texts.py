@@ -69,7 +69,8 @@ def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
 
     A value is true or false, a number, whole numbers separated by commas, or otherwise text. Its
     type is checked later, by the configuration that has the key. As usual on a command line, the
-    last value of a key counts, so that the settings in a script can be overridden.
+    last value of a key counts, so that the settings in a script can be overridden. ``@FILE`` stands
+    for the keys and values of a YAML or JSON file, such as the ``best.yaml`` of ``dropnode tune``.
 
     Examples
     --------
@@ -78,11 +79,27 @@ def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
     """
     changes: dict[str, Any] = {}
     for pair in pairs:
+        if pair.startswith("@"):
+            changes |= _read_settings(Path(pair[1:]))
+            continue
         key, sign, text = (part.strip() for part in pair.partition("="))
         if not (key and sign):
             raise ConfigError(f"--set {pair!r}; expected KEY=VALUE, such as order=4")
         changes[key] = _parsed(text)
     return changes
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        values = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--set @{path}: the file cannot be read ({error}); expected keys and values, as "
+            "dropnode tune writes them"
+        ) from error
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(f"--set @{path}: expected keys and values, such as order: 4")
+    return values
 
 
 class _Loader(yaml.SafeLoader):
