@@ -31,6 +31,8 @@ CLOSED_FORM = {"label-propagation", "logistic", "boosting"}
 
 # Short receptive fields, so that a ring has nodes out of their reach.
 SHORT: dict[str, dict[str, Any]] = {
+    # A fitted walk may look at no neighbour at all.
+    "grand-plus": {"walk": "average"},
     "appnp": {"steps": 3},
     "gmnn": {"round_epochs": 1},
     "logistic": {"order": 3},

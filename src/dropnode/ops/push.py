@@ -142,8 +142,7 @@ def walked_rows(
     transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
     parts = []
     for block in rows.split(COLUMNS):
-        unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
-        unit[block, torch.arange(len(block), device=rows.device)] = 1.0
+        unit = _unit(block, operator.shape[0])
         root = _root(degrees, unit)
         parts.append((transposed @ (polynomial(operator, unit / root, shares) * root)).T)
     return torch.cat(parts).contiguous()
@@ -152,18 +151,24 @@ def walked_rows(
 def power_rows(
     operator: SparseMatrix, degrees: np.ndarray, features: Features, rows: torch.Tensor, order: int
 ) -> torch.Tensor:
-    """Return (PⁿX)[rows] for every n up to an order, as (order + 1, rows, features)."""
-    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    """Return (PⁿX)[rows] for every n up to an order, as (order + 1, rows, features).
+
+    Like :func:`walked_rows`, it propagates either features or rows.
+    """
     powers = torch.empty(order + 1, len(rows), features.shape[1], device=rows.device)
-    for first in range(0, len(rows), COLUMNS):
-        block = rows[first : first + COLUMNS]
-        unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
-        unit[block, torch.arange(len(block), device=rows.device)] = 1.0
-        root = _root(degrees, unit)
-        power = unit / root
+    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    by_features = features.shape[1] < len(rows)
+    for first in range(0, features.shape[1] if by_features else len(rows), COLUMNS):
+        own = slice(first, first + COLUMNS)
+        x = feature_columns(features, first) if by_features else _unit(rows[own], operator.shape[0])
+        root = _root(degrees, x)
+        power = x * root if by_features else x / root
         for number in range(order + 1):
             power = operator @ power if number else power
-            powers[number, first : first + COLUMNS] = (transposed @ (power * root)).T
+            if by_features:
+                powers[number, :, own] = power[rows] / root[rows]
+            else:
+                powers[number, own] = (transposed @ (power * root)).T
     return powers
 
 
@@ -185,6 +190,13 @@ def polynomial(operator: SparseMatrix, x: torch.Tensor, shares: np.ndarray) -> t
         if share:
             total = total.add_(x, alpha=float(share))
     return total
+
+
+def _unit(rows: torch.Tensor, nodes: int) -> torch.Tensor:
+    """Return a column per row, with a one at its node."""
+    unit = torch.zeros(nodes, len(rows), device=rows.device)
+    unit[rows, torch.arange(len(rows), device=rows.device)] = 1.0
+    return unit
 
 
 def _root(degrees: np.ndarray, x: torch.Tensor) -> torch.Tensor:

@@ -14,9 +14,8 @@ from dropnode.methods.grand_plus.head import Head
 from dropnode.methods.grand_plus.inference import exact_logits, watch_rows
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.propagation import SparseMatrix
-from dropnode.ops.push import power_rows, walk_shares
+from dropnode.ops.push import walk_shares
 from dropnode.ops.randomness import Dropout, Stream
-from oracles import assert_rounded
 from rounding import disturbed
 
 NODES, CLASSES = 60, 5
@@ -97,20 +96,6 @@ def test_exact_logits_are_those_of_dense_matrices(kind: str, features: int, spar
     assert np.median(expected.bound) < 1e-3 * np.abs(expected.value).max()
     rows = np.array([59, 3, 17, 3])
     expected[rows].assert_near(watch_rows(head, tensors, rows, SHARES)())
-
-
-def test_powers_of_the_walk() -> None:
-    tensors, x, _ = tensors_of(7, sparse=False)
-    rows = np.array([59, 3, 17])
-    powers = power_rows(
-        tensors.operator, tensors.degrees, tensors.features, torch.from_numpy(rows), 2
-    )
-    looped = tensors.adjacency.astype(np.float64).toarray() + np.eye(NODES)
-    walk = looped / looped.sum(axis=1, keepdims=True)
-    for number, found in enumerate(powers):
-        matrix = np.linalg.matrix_power(walk, number)
-        steps = 3 * (NODES + 4)
-        assert_rounded(found.numpy(), matrix[rows] @ x, matrix[rows] @ np.abs(x), steps)
 
 
 def test_one_row_alone_can_be_trained_on() -> None:
