@@ -239,3 +239,20 @@ def test_a_model_without_encoders_is_told(tmp_path: Path) -> None:
     GrandClassifier(random_state=0, max_epochs=1).fit(X, [0, 0, 1, 1, -1, -1]).save(tmp_path)
     with pytest.raises(ModelError, match="has no encoders of tables"):
         TableModel.load(tmp_path)
+
+
+def test_features_that_do_better_alone_are_told() -> None:
+    """Every node is joined to nodes of the other group, and its age tells its own."""
+    generator = np.random.default_rng(0)
+    group = np.arange(160) % 2
+    ids = [f"n{at}" for at in range(160)]
+    nodes = {
+        "id": ids,
+        "age": (30 + 20 * group + generator.normal(0, 5, 160)).tolist(),
+        "drinks": [GROUPS[g] if at < 150 else None for at, g in enumerate(group)],
+    }
+    pairs = 2 * generator.integers(0, 80, (2000, 2)) + [0, 1]
+    edges = {"source": [ids[a] for a, _ in pairs], "target": [ids[b] for _, b in pairs]}
+    tables = read_tables(pa.table(nodes), pa.table(edges), label="drinks")
+    with pytest.warns(UserWarning, match="features alone predict"):
+        TableModel.fit(tables, GrandClassifier(random_state=0, max_epochs=5, order=5))

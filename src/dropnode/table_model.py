@@ -38,7 +38,7 @@ from dropnode.files import (
     write_json,
 )
 from dropnode.graph.checks import UNKNOWN
-from dropnode.inspection import Comparison
+from dropnode.inspection import Comparison, features_alone
 from dropnode.saving import load_encoders, load_trust
 from dropnode.tables import Encoders, Tables
 from dropnode.tables.new import read_new_nodes
@@ -290,21 +290,16 @@ class TableModel:
 
 def _compare_with_features_alone(model: GrandClassifier, held: HeldOut, tables: Tables) -> None:
     """Warn if the features alone predict held-out labels better than a model does."""
-    alone = GrandClassifier(
-        "default",
-        method="logistic",
-        feature_scaling=tables.encoders.scaling,
-        random_state=model.seed_,
-    )
+    alone = features_alone(model.seed_ or 0, feature_scaling=tables.encoders.scaling)
     other = hold_out(alone, tables.graph, model.seed_ or 0)
-    if model.method == "logistic" or other is None:
+    if other is None:
         return
-    compared = Comparison({model.method: held, "logistic": other})
-    if compared.better("logistic", model.method):
+    compared = Comparison({"model": held, "alone": other})
+    if compared.better("alone", "model"):
         warnings.warn(
-            f"features alone predict {100 * compared.accuracy('logistic'):.0f} % of held-out "
-            f"labels, {model.method} {100 * compared.accuracy(model.method):.0f} %: neighbours "
-            "mislead here; try method='logistic' or 'mlp'",
+            f"features alone predict {100 * compared.accuracy('alone'):.0f} % of held-out "
+            f"labels, {model.method} {100 * compared.accuracy('model'):.0f} %: neighbours "
+            "mislead here; try method='mlp'",
             stacklevel=3,
         )
 

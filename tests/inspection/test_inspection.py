@@ -15,6 +15,7 @@ from dropnode.inspection import (
     Comparison,
     advice,
     draw_inspection,
+    features_alone,
     inspect_graph,
     structure_of,
 )
@@ -93,3 +94,10 @@ def test_the_picture_has_four_panels(labelled: int) -> None:
     figure = draw_inspection(found)
     figure.canvas.draw()
     assert len([axes for axes in figure.axes if axes.get_title()]) == 4
+
+
+def test_features_alone_read_no_edges() -> None:
+    graph = load_dataset("sbm", nodes=120, classes=2)
+    other = Graph.from_edges([(0, 1)], graph.features, graph.labels, split=graph.split)
+    one, two = (features_alone(0).fit(each).predict_proba() for each in (graph, other))
+    np.testing.assert_array_equal(one, two)

@@ -29,7 +29,8 @@ def _about_methods(comparison: Comparison | None) -> list[str]:
     if comparison.better("logistic", best):
         found.append(
             f"features alone predict {shares['logistic']} of held-out labels, with edges "
-            f"{shares[best]}: neighbours mislead here; use --method logistic, or mlp or boosting"
+            f"{shares[best]}: neighbours mislead here; use --method mlp, or --method logistic "
+            "--set order=0"
         )
     if comparison.better("label-propagation", best):
         found.append(

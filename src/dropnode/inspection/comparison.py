@@ -83,10 +83,18 @@ def compare(graph: Graph, seed: int = 0) -> Comparison | None:
     return Comparison(held)
 
 
+def features_alone(seed: int, **parameters: Any) -> GrandClassifier:
+    """Return a classifier that reads no edges: logistic regression without propagation."""
+    return GrandClassifier("default", method="logistic", order=0, random_state=seed, **parameters)
+
+
 def _classifier(name: str, seed: int) -> GrandClassifier:
-    long = {"max_epochs": EPOCHS} if name.startswith("grand") else {}
     # Without validation, which a number of epochs makes needless; consistency is what is compared.
-    weight = {"consistency_weight": 1.0} if name == "grand" else {}
-    return GrandClassifier(
-        "default", method=name, validation_fraction=None, random_state=seed, **long, **weight
-    )
+    parameters: dict[str, Any] = {"method": name, "validation_fraction": None, "random_state": seed}
+    if name == "logistic":
+        return features_alone(seed, validation_fraction=None)
+    if name == "grand":
+        parameters["consistency_weight"] = 1.0
+    if name.startswith("grand"):
+        parameters["max_epochs"] = EPOCHS
+    return GrandClassifier("default", **parameters)
