@@ -503,9 +503,11 @@ def wild_matrices() -> dict[str, Any]:
     hidden = sp.csr_array(dense)
     hidden.indptr[:] = [0, *[10**6] * 5, 0]  # SciPy looks at no index if the last pointer is 0.
     made["csr that ends in 0"] = hidden
-    coo = sp.coo_array(dense)
-    coo.coords[0][0] = 99
-    made["coo"] = coo
+    for axis in (0, 1):
+        for value in (99, -1):
+            coo = sp.coo_array(dense)
+            coo.coords[axis][0] = value
+            made[f"coo {axis} {value}"] = coo
     lil = sp.lil_array(dense)
     lil.rows[0], lil.data[0] = [99], [1.0]
     made["lil"] = lil
