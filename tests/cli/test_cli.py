@@ -518,7 +518,7 @@ def test_what_a_search_cannot_do_is_said_at_once(capsys: pytest.CaptureFixture[s
         (["--trials", "3"], "add --search optuna"),
         (["--try", "stps=1,2"], "did you mean 'steps'"),
         (["--try", "steps=1,x"], "steps = 'x'"),
-        (["--try", "steps"], "expected KEY=VALUE"),
+        (["--try", "steps"], "expected KEY=A,B"),
         (["--set", "@nowhere.yaml"], "--set @nowhere.yaml: the file cannot be read"),
     ):
         code, printed, errors = dropnode(*start, *more, capsys=capsys)

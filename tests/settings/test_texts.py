@@ -122,3 +122,17 @@ def test_json_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[" * 100_000)
     with pytest.raises(ConfigError, match="is not valid JSON"):
         read_json(tmp_path / "a.json")
+
+
+def test_set_takes_the_keys_of_a_file(tmp_path: Path) -> None:
+    """Later options count more, as always."""
+    (tmp_path / "best.yaml").write_text("# a comment\norder: 4\nhead: gcn\n")
+    best = f"@{tmp_path / 'best.yaml'}"
+    assert read_changes([best]) == {"order": 4, "head": "gcn"}
+    assert read_changes(["order=2", best, "head=gat"]) == {"order": 4, "head": "gat"}
+    for content, told in (("[1, 2]", "expected keys and values"), ("a: [", "cannot be read")):
+        (tmp_path / "best.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=told):
+            read_changes([best])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_changes([f"@{tmp_path}"])

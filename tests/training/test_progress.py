@@ -54,9 +54,9 @@ def test_nothing_is_made_up_where_nothing_validates() -> None:
     assert "val" not in text
 
 
-def test_a_log_of_a_short_training_says_how_it_ended() -> None:
+def test_a_log_of_a_short_training_says_how_it_ended_if_asked_to() -> None:
     log = io.StringIO()
-    with ProgressBar("grand on digits", Console(file=log, width=40)) as bar:
+    with ProgressBar("grand on digits", Console(file=log, width=40), closing=True) as bar:
         for epoch in (1, 2):
             bar.on_epoch(phase(), Outcome([record(epoch)]))
     told = "grand on digits: epoch 2/50  loss 0.500 + 0.250  val 0.500, 87.5 %  done in 0:00"

@@ -127,11 +127,14 @@ def _stages(texts: list[str]) -> tuple[dict[str, tuple[Any, ...]], ...]:
     >>> _stages(["order=2,4", "hidden_dropout=0.2,0.5"])
     ({'order': (2, 4)}, {'hidden_dropout': (0.2, 0.5)})
     """
+    from dropnode.errors import ConfigError
     from dropnode.settings import read_changes
 
     stages = []
     for text in texts:
-        key, _, values = text.partition("=")
+        key, sign, values = text.partition("=")
+        if not (key.strip() and sign):
+            raise ConfigError(f"--try {text!r}; expected KEY=A,B, such as order=2,4,8")
         tried = [read_changes([f"{key}={value}"])[key.strip()] for value in values.split(",")]
         stages.append({key.strip(): tuple(dict.fromkeys(tried))})
     return tuple(stages)

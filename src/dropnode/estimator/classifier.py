@@ -438,7 +438,11 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         codes, given = graph.labels[split.train], None if weights is None else weights[split.train]
         of_classes = class_weights(self.class_weight, classes, codes, given)
         method = restore_method(self.method, config.identity(), self.device, of_classes, weights)
-        shown = ProgressBar(self.method, Console(stderr=True)) if self.verbose else nullcontext()
+        shown = (
+            ProgressBar(self.method, Console(stderr=True), closing=True)
+            if self.verbose
+            else nullcontext()
+        )
         with shown as bar:
             outcome = train(method, graph, split, seed=seed, callbacks=[bar] if bar else [])
         if outcome.interrupted:

@@ -47,19 +47,20 @@ class Bar:
 class ProgressBar(Bar):
     """A training callback that reports epoch, losses, validation accuracy and time left.
 
-    The time left is an upper bound: early stopping may end training before.
+    The time left is an upper bound: early stopping may end training before. With ``closing``, a log
+    also has a line at the end, however short the training was.
     """
 
-    def __init__(self, title: str, console: Console) -> None:
+    def __init__(self, title: str, console: Console, *, closing: bool = False) -> None:
         super().__init__(title, console)
+        self.closing = closing
         self.started = self.last_line = time.monotonic()
         self.first_epoch = 0
         self.unlogged: str | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
         super().__exit__(kind, *details)
-        # However short the training was, a log says how it ended.
-        if kind is None and self.unlogged is not None:
+        if self.closing and kind is None and self.unlogged is not None:
             self.log(f"{self.unlogged}  done in {clock(time.monotonic() - self.started)}")
 
     def on_epoch(self, phase: Phase, outcome: Outcome) -> None:

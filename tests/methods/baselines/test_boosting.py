@@ -77,11 +77,12 @@ def test_the_columns_are_powers_of_the_operator(graph: Graph) -> None:
 
 
 def test_validation_chooses_the_rounds_and_a_second_training_keeps_them(graph: Graph) -> None:
-    method = trained(graph, rounds=30)
+    method = trained(graph, rounds=30, learning_rate=0.5)
     trees = Trees(**{each.name: method.state()[each.name].numpy() for each in fields(Trees)})
     assert 0 < trees.rounds < 30
     rows, labels = graph.split.val, graph.labels[graph.split.val]
-    longest = trained(graph.with_split(replace(graph.split, val=[])), rounds=30)
+    bare = graph.with_split(replace(graph.split, val=[]))
+    longest = trained(bare, rounds=30, learning_rate=0.5)
     every = Trees(**{each.name: longest.state()[each.name].numpy() for each in fields(Trees)})
     columns = longest._columns(longest.tensors)[rows]
     logs = torch.from_numpy(every.stages(columns)).log_softmax(dim=2).numpy()
