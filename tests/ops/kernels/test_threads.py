@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -257,12 +257,24 @@ def test_a_thread_never_takes_the_limit_of_another(monkeypatch: pytest.MonkeyPat
     # Large enough for torch to share an operation among threads; only then it reads their number.
     graph = load_dataset("sbm", nodes=2000, features=40)
     inside, over = threading.Event(), threading.Event()
-    restored = threads_module._bystander()
+    restored, stored = threads_module._bystander(), threads_module._stored
+    arrived = threading.Semaphore(0)
+
+    class Watched:
+        """The lock of the stored number, which says when a thread comes to it."""
+
+        def __enter__(self) -> None:
+            if inside.is_set():
+                arrived.release()
+            stored.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            stored.release()
 
     class Slow:
         def submit(self, *call: Any) -> Any:
             inside.set()
-            assert over.wait(20)
+            assert over.wait(90)
             return restored.submit(*call)
 
     def limit() -> None:
@@ -279,14 +291,25 @@ def test_a_thread_never_takes_the_limit_of_another(monkeypatch: pytest.MonkeyPat
         fitted.logits,
         settle,
     ]
+
+    def count(use: Callable[[], object]) -> int:
+        try:
+            use()
+            return torch.get_num_threads()
+        finally:
+            arrived.release()
+
     monkeypatch.setattr(threads_module, "_bystander", Slow)
+    monkeypatch.setattr(threads_module, "_stored", Watched())
     with ThreadPoolExecutor(len(uses) + 1) as executor:
         limited = executor.submit(limit)
         assert inside.wait(20)
-        counts = [executor.submit(lambda use=use: (use(), torch.get_num_threads())) for use in uses]
-        wait(counts, timeout=0.3)
+        counts = [executor.submit(count, use) for use in uses]
+        # Each waits for the lock, or has gone past it.
+        for _ in uses:
+            assert arrived.acquire(timeout=60)
         over.set()
-        assert [count.result(20)[1] for count in counts] == [2] * len(uses)
+        assert [each.result(60) for each in counts] == [2] * len(uses)
         limited.result(20)
 
 
