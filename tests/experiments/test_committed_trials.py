@@ -28,7 +28,7 @@ FIXED = {
     "initialisation": (80, "0b15707149f6185e"),
     "presets": (446, "8d7f5c8082c72d38"),
     "pubmed-settings": (30, "57a703fe756b93c7"),
-    "table1": (1141, "4b9dbb42232967f0"),
+    "table1": (1171, "279d3a11d2f8644c"),
     "table1-grand": (685, "491019bddbebf635"),
     "theory": (9, "667bdbb650edeac5"),
     "tune-fast": (160, "7b6f981c983b5aba"),
