@@ -52,6 +52,12 @@ def community() -> Graph:
 
 
 @pytest.fixture
+def features_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test choose whether a method holds features dense or sparse, not their density."""
+    monkeypatch.setattr("dropnode.methods.base.lighter", lambda features: features)
+
+
+@pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Point the cache at an empty folder, which is returned."""
     monkeypatch.setenv("DROPNODE_DATA", str(tmp_path / "cache"))

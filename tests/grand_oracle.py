@@ -252,6 +252,9 @@ def _features(config: GrandConfig, graph: Graph) -> Rounded:
         return Rounded(oracles.row_normalised(raw), steps=2)
     if config.feature_scaling == "none":
         return Rounded(raw)
+    if config.feature_scaling == "unit":
+        lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+        return Rounded(raw / np.where(lengths > 0, lengths, 1.0), steps=3)
     assert config.feature_scaling == "standard"
     return standardised(raw, 0.0 if sparse else raw.mean(axis=0), raw.std(axis=0))
 

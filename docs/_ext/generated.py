@@ -32,6 +32,8 @@ from dropnode.experiments.seeds import SeedsResult
 from dropnode.experiments.spec_file import load_spec, spec_names
 from dropnode.methods.listing import PRESET_TITLES, TITLES, list_presets
 from dropnode.methods.table import GRAND_VARIANTS, configuration, method_type
+from dropnode.settings import records
+from dropnode.settings.fields import default_of
 
 MARK = re.compile(r"<!-- generated: ([\w-]+) -->")
 TYPE = re.compile(r"((list|tuple) of )?(str|int|float|bool|dict|[A-Z]\w+)( or None)?")
@@ -392,7 +394,7 @@ def _accepts(kind: Any, field: Any) -> str:
     hint = typing.get_type_hints(kind)[field.name]
     if any(map(dataclasses.is_dataclass, _parts(hint))):
         return "see below"
-    word = settings._described(hint).replace("a word", "text").replace("words", "texts")
+    word = records._described(hint).replace("a word", "text").replace("words", "texts")
     if "range" not in field.metadata:
         return word
     described = str(field.metadata["range"][2])
@@ -412,7 +414,7 @@ def _parts(hint: Any) -> Iterator[Any]:
 
 
 def _optional(field: Any) -> str:
-    default = settings._default(field)
+    default = default_of(field)
     if default is dataclasses.MISSING:
         return "required"
     return "" if default in (None, (), {}) else _value(default)

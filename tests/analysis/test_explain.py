@@ -22,6 +22,8 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
 from dropnode.training import train
 
+pytestmark = pytest.mark.usefixtures("features_as_given")
+
 REFUSED = {
     "grand-gat",
     "grand-plus",
@@ -148,7 +150,7 @@ def test_contributions_are_features_times_gradients(variant: str) -> None:
 def test_contributions_against_the_formula(variant: str) -> None:
     """Ā_vu · X_uj · Σ over active units h of W_jh · w2_h, spelt out with dense matrices."""
     method, graph = trained(variant)
-    assert method.config.feature_scaling == "standard"
+    assert method.scaling.kind == "standard"
     head: Any = method.network
     state = {key: value.double().numpy() for key, value in head.state_dict().items()}
     mean, deviation = method.scaling.mean, method.scaling.deviation

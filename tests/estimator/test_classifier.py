@@ -279,6 +279,7 @@ def test_unlabelled_is_minus_one_none_or_nan(labels: Any) -> None:
 def test_held_out_labels_tell_how_long_every_label_trains(blobs: tuple[np.ndarray, ...]) -> None:
     X, _, few = blobs
     options = {"stopping": "loss", "patience": 3, "max_epochs": 60, "learning_rate": 0.3}
+    options["consistency_weight"] = 1.0  # also without validation
     model = quick(validation_fraction=0.25, **options).fit(X, few)
 
     given = np.flatnonzero(few >= 0)
@@ -291,6 +292,23 @@ def test_held_out_labels_tell_how_long_every_label_trains(blobs: tuple[np.ndarra
     # The second training is one on all labels, of that many epochs, and nothing else.
     again = quick(validation_fraction=None, **options | {"max_epochs": model.n_iter_}).fit(X, few)
     assert np.array_equal(model.predict_proba(), again.predict_proba())
+
+
+@pytest.mark.parametrize(("labels", "weight"), [(9, 0.0), (10, 1.0)])
+def test_few_labels_that_nothing_validates_train_without_consistency(
+    labels: int, weight: float
+) -> None:
+    """In the preset default alone, and unless the caller decides."""
+    X, y = make_blobs(60, centers=2, random_state=0)
+    few = np.where(np.arange(60) < 40, y, -1)
+    few[np.flatnonzero(few == 1)[labels:]] = -1
+    options = {"validation_fraction": None, "max_epochs": 1}
+    assert quick(**options).fit(X, few).config_.consistency_weight == weight
+    assert quick(**options, consistency_weight=0.5).fit(X, few).config_.consistency_weight == 0.5
+    validated = quick(max_epochs=1).fit(X, few)
+    assert validated.config_.consistency_weight == 1.0
+    with pytest.raises(ConfigError, match="consistency_weight"):
+        quick(method="gcn", consistency_weight=0.5, max_epochs=1).fit(X, few)
 
 
 def test_the_seed_chooses_the_labels_that_are_held_out(blobs: tuple[np.ndarray, ...]) -> None:

@@ -30,7 +30,7 @@ FIXED = {
     "pubmed-settings": (30, "57a703fe756b93c7"),
     "table1": (1171, "279d3a11d2f8644c"),
     "table1-grand": (685, "491019bddbebf635"),
-    "theory": (9, "667bdbb650edeac5"),
+    "theory": (11, "71f9a9256edc95c0"),
     "tune-fast": (160, "7b6f981c983b5aba"),
     "tune-large": (252, "0da9a5a1bac81e53"),
     "tune-pubmed": (40, "c4f5673b9dff4e1f"),

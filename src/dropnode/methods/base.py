@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from dropnode.errors import ConfigError, GraphError
@@ -288,6 +289,17 @@ def _joined_rows(count: int, among: Matrix | None) -> list[np.ndarray]:
     _, group = sp.csgraph.connected_components(among, directed=False)
     order = np.argsort(group, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if count else []
+
+
+def cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the mean cross-entropy of some nodes, weighted if they have weights."""
+    if weights is None:
+        return F.cross_entropy(logits, targets)
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    # A batch may have no weight at all, and then no loss.
+    return (losses * weights).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def usable_device(name: str) -> torch.device:

@@ -24,7 +24,7 @@ MOST_YAML = 1_000_000, 20_000, 50
 def read_yaml(text: str) -> Any:
     """Return the content of a YAML text; a key that occurs twice and a tag are errors.
 
-    So is a text with more characters, values or levels than :data:`MOST_YAML`.
+    So is a text with more characters, values or levels than ``MOST_YAML``.
     """
     if len(text) > MOST_YAML[0]:
         raise ConfigError(f"{len(text):,} characters of YAML; expected at most {MOST_YAML[0]:,}")

@@ -180,7 +180,7 @@ class Items(Encoder):
 
     @classmethod
     def fit(cls, column: str, lists: Column) -> Self:
-        """Fit to a column of lists, see :func:`as_lists`."""
+        """Fit to a column of lists."""
         items = pc.unique(texts(_flat(lists)).drop_null()).to_pylist()
         return cls(column, tuple(sorted(items)))
 

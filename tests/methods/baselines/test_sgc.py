@@ -14,6 +14,8 @@ from dropnode.ops.randomness import Stream
 from dropnode.training import train
 from rounding import Rounded, exactly
 
+pytestmark = pytest.mark.usefixtures("features_as_given")
+
 CONFIG = SGCConfig(
     feature_scaling="row",
     steps=2,

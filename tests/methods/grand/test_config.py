@@ -207,7 +207,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("head", "cnn", "one of mlp, gcn, gat"),
     ("head", 3, "a word"),
     ("perturbation", "dropblock", "one of dropnode, dropout, dropedge"),
-    ("feature_scaling", "Row", "one of row, binary, standard, none"),
+    ("feature_scaling", "Row", "one of auto, row, binary, unit, standard, none"),
     ("mask_scaling", "never", "one of training, inference"),
     ("initialisation", "xavier", "one of glorot, released"),
     ("reduction", "max", "one of sum, mean"),

@@ -33,6 +33,8 @@ from grand_oracle import (
 )
 from rounding import Rounded
 
+pytestmark = pytest.mark.usefixtures("features_as_given")
+
 Configure = Callable[..., GrandConfig]
 STREAM = Stream(21).at("phase", 0, "epoch", 1, "batch", 0)
 

@@ -128,7 +128,8 @@ def test_the_loss_of_a_batch(distance: str, warmup: int, community: Graph) -> No
     method = made(
         community, distance=distance, warmup=warmup, confidence=1.0, consistency_weight=0.7
     )
-    method.class_weights = torch.tensor(weights, dtype=torch.float32)
+    of_classes = torch.tensor(weights, dtype=torch.float32)
+    method.train_weights = of_classes[method.train_targets]
     batch = np.array([5, 0, 2]), np.array([6, 9])
     for risen in [1.0, 1.0] if warmup == 0 else [0.5, 1.0, 1.0]:
         total, terms = method.loss(batch, Stream(4))
@@ -136,7 +137,7 @@ def test_the_loss_of_a_batch(distance: str, warmup: int, community: Graph) -> No
         x = method.rows.view(chosen, method.config.drop_rate, Stream(4).at("scores"))
         logs = method.head(x, Dropout([Stream(4)])).log_softmax(dim=1)
         targets = method.train_targets[[5, 5, 0, 0, 2, 2]]
-        supervised = F.nll_loss(logs[:6], targets, method.class_weights)
+        supervised = F.nll_loss(logs[:6], targets, of_classes)
         least = least_confidence(1.0, 3)
         consistency = agreement_loss(
             logs[6:].view(2, 2, 3), method.config.temperature, distance, least

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from dropnode.methods.base import NodeClassifier
+from dropnode.methods.base import NodeClassifier, cross_entropy
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import dropped, entry_mask
 from dropnode.ops.propagation import Features, SparseMatrix
@@ -87,17 +86,6 @@ class Baseline(NodeClassifier):
     def supervised(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy of the labelled nodes, given their logits."""
         return cross_entropy(logits, self.train_targets, self.train_weights)
-
-
-def cross_entropy(
-    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None
-) -> torch.Tensor:
-    """Return the mean cross-entropy of some nodes, weighted if they have weights."""
-    if weights is None:
-        return F.cross_entropy(logits, targets)
-    losses = F.cross_entropy(logits, targets, reduction="none")
-    # A batch may have no weight at all, and then no loss.
-    return (losses * weights).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def drop(x: torch.Tensor, rate: float, stream: Stream | None, place: str) -> torch.Tensor:

@@ -31,7 +31,8 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.graph import Graph, Split
-from dropnode.methods.baselines.base import Parts, cross_entropy, drop, drop_features
+from dropnode.methods.base import cross_entropy
+from dropnode.methods.baselines.base import Parts, drop, drop_features
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.ops.propagation import Features, SparseMatrix

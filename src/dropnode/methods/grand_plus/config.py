@@ -36,8 +36,8 @@ class GrandPlusConfig(Config):
     Attributes
     ----------
     feature_scaling : how features are scaled, see :class:`dropnode.ops.scaling.FeatureScaling`
-    walk : the weights of the powers of P, see :func:`dropnode.ops.push.walk_shares`; those that
-        are ``"fitted"`` are chosen by :mod:`dropnode.methods.grand_plus.fitting`
+    walk : the weights of the powers of P, see ``dropnode.ops.push.walk_shares``; those that
+        are ``"fitted"`` are chosen by ``dropnode.methods.grand_plus.fitting``
     order : the highest power of P [N]
     teleport : the probability of the walk ``"ppr"`` to end at a step [α]
     top : how many entries of a row of Π views are made of [k]

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from dropnode.graph import Graph, Split
-from dropnode.methods.base import NodeClassifier, Sizes
+from dropnode.methods.base import NodeClassifier, Sizes, cross_entropy
 from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
 from dropnode.methods.grand_plus.config import FITTED, GrandPlusConfig
 from dropnode.methods.grand_plus.fitting import fitted_shares
@@ -151,11 +150,9 @@ class GrandPlus(NodeClassifier):
         self.head.train()
         logits = self.head(x, Dropout([stream]))
         known = len(labelled) * views
-        supervised = F.cross_entropy(
-            logits[:known],
-            self.train_targets[torch.from_numpy(np.repeat(labelled, views)).to(self.device)],
-            weight=self.class_weights,
-        )
+        places = torch.from_numpy(np.repeat(labelled, views)).to(self.device)
+        weights = None if self.train_weights is None else self.train_weights[places]
+        supervised = cross_entropy(logits[:known], self.train_targets[places], weights)
         self.head.batches += 1
         if len(unlabelled) == 0:
             return supervised, {"supervised": supervised}
