@@ -4,12 +4,8 @@ The share of edges that join equal classes, *edge homophily*, depends on how lar
 with one class of 90 %, it is high by chance. *Adjusted homophily* subtracts what chance would give,
 and is 0 for random edges and 1 if no edge joins two classes. *Label informativeness* is the share
 of the uncertainty about a node's class that the class of a neighbour removes: it is also high where
-neighbours differ in a regular way.
-
-References
-----------
-Platonov et al., *Characterizing Graph Datasets for Node Classification: Homophily-Heterophily
-Dichotomy and Beyond*, NeurIPS 2023.
+neighbours differ in a regular way. Both are those of Platonov et al., *Characterizing Graph
+Datasets for Node Classification: Homophily-Heterophily Dichotomy and Beyond*, NeurIPS 2023.
 """
 
 from __future__ import annotations
