@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from dropnode import GrandClassifier, cli
+from dropnode.errors import ConfigError
 from dropnode.table_model import Predictions
 
 QUICK = ["--set", "max_epochs=8", "--set", "order=2", "--set", "hidden=8"]
@@ -113,6 +114,27 @@ def test_json_is_one_object(files: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert predict(files, "--json") == 0
     values = json.loads(capsys.readouterr().out)
     assert values["predicted"] == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "method"),
+    [([], "grand-plus"), (["--set", "order=2"], "grand"), (["--method", "gcn"], "gcn")],
+)
+def test_a_large_graph_is_trained_with_another_method(
+    files: Path, more: list[str], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The package has a function of the name of the module.
+    monkeypatch.setattr(sys.modules["dropnode.cli.fit"], "LARGE", 29)
+    asked: list[str] = []
+
+    def stopped(tables: Any, classifier: GrandClassifier, **_: Any) -> None:
+        asked.append(classifier.method)
+        raise ConfigError("not trained here")
+
+    monkeypatch.setattr("dropnode.table_model.TableModel.fit", stopped)
+    plain = ["fit", "--nodes", str(files / "nodes.csv"), "--edges", str(files / "edges.csv")]
+    assert cli._run([*plain, "--label", "topic", "--out", str(files / "model"), *more]) == 2
+    assert asked == [method]
 
 
 def test_the_same_seed_gives_the_same_files(files: Path) -> None:

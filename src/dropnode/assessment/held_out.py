@@ -17,7 +17,7 @@ from dropnode.graph.checks import UNKNOWN
 FOLDS = 5
 """How many parts the labels are divided into."""
 
-ENOUGH = 1000
+ENOUGH = 500
 """With more labels than this, one fold is large enough to judge by, and only one is trained."""
 
 Watch = Callable[[int, int], None]

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from dropnode.table_model import TableModel
     from dropnode.tables import Tables
 
+LARGE = 50_000
+"""Above so many nodes, GRAND+ is trained unless an option asks for something else: at 100,000 nodes
+GRAND takes several times as long."""
+
 MOST_COLUMNS = 30
 """The most lines about columns that are printed."""
 
@@ -40,7 +44,12 @@ def fit(
     target: options.Target = None,
     weight: options.Weight = None,
     neighbors: options.Neighbors = 10,
-    method: Annotated[str, typer.Option(help="The method; see: dropnode methods.")] = "grand",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="The method; see: dropnode methods. Default: grand; for large graphs, grand-plus."
+        ),
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help="A named configuration; see: dropnode presets.")
     ] = None,
@@ -77,7 +86,7 @@ def fit(
 
     console = Console(stderr=True)
     check_place(out)
-    classifier = _classifier(method, preset, set_ or [], seed, device, balanced)
+    classifier = _classifier(method or "grand", preset, set_ or [], seed, device, balanced)
     with notices(console):
         with console.status(f"reading {nodes}"):
             tables = read_tables(
@@ -96,6 +105,8 @@ def fit(
                 n_neighbors=neighbors,
                 seed=seed,
             )
+        if tables.graph.num_nodes > LARGE and not (method or preset or set_):
+            classifier.set_params(method="grand-plus")
         if not as_json:
             _print_tables(tables, Console(highlight=False))
         with StepsBar("models without a part of the labels", console) as bar:
@@ -192,6 +203,7 @@ def _print_model(model: TableModel, out: Path, console: Console) -> None:
     known = int((labels >= 0).sum())
     lines = Table.grid(padding=(0, 2))
     lines.add_row("classes", Text(_listed(classifier.graph_.class_names)))
+    lines.add_row("method", classifier.method)
     lines.add_row("labels", f"{known:,} given, {len(labels) - known:,} predicted")
     scaled = classifier.method_.scaling.kind
     lines.add_row(
