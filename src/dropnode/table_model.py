@@ -9,7 +9,8 @@ The folder of a model that was fitted to tables::
     suspicious_labels.csv  given labels, those first that such models believe least
     label_next.csv         nodes whose labels would help most
 
-Without enough labels to hold any out there are none of the last three but ``label_next.csv``.
+``metrics.json``, ``held_out.png`` and ``suspicious_labels.csv`` exist only if labels could be held
+out.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dropnode.cli.common import AsJson
-from dropnode.cli.inspect import check_picture
+from dropnode.cli.common import AsJson, check_picture, write_picture
 
 
 def explain(
@@ -45,7 +44,7 @@ def explain(
     nodes = found.strongest_nodes(most, graph.ids.tolist())
     columns = found.strongest_columns(most, names)
     if picture is not None:
-        draw_explanation(found, graph, names=names).savefig(picture, dpi=120)
+        write_picture(draw_explanation(found, graph, names=names), picture)
     values: dict[str, Any] = {
         "node": str(graph.ids[position]),
         "class": graph.class_names[found.label],

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dropnode.cli import table_options as options
-from dropnode.cli.common import AsJson
+from dropnode.cli.common import AsJson, check_picture, write_picture
 from dropnode.cli.fit import notices
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def inspect(
         graph = _graph(dataset, nodes, edges, given, neighbors, seed)
         found = inspect_graph(graph, seed)
     if picture is not None:
-        draw_inspection(found).savefig(picture, dpi=120)
+        write_picture(draw_inspection(found), picture)
     if as_json:
         print(json.dumps({"graph": graph.name, **found.as_dict()}))
     else:
@@ -97,18 +97,6 @@ def _graph(
             "and perhaps --edges FILE"
         )
     return read_tables(nodes, edges, n_neighbors=neighbors, seed=seed, **given).graph
-
-
-def check_picture(path: Path) -> None:
-    """Raise an error unless a picture can be written to a path, before any work is done."""
-    from dropnode.errors import ConfigError
-    from dropnode.files import check_makeable
-
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ConfigError(f"--picture {path}; expected a name that ends in .png, .svg or .pdf")
-    if path.is_dir():
-        raise ConfigError(f"--picture {path} is a folder; give the name of a file in it")
-    check_makeable(path.parent)
 
 
 def _print(found: Inspection, name: str, console: Console) -> None:

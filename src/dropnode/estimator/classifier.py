@@ -61,7 +61,7 @@ FEW = 10
 """With fewer labels of a class and nothing that validates, views need not agree: unlabelled nodes
 would often agree on a single class, and no validation node would tell. With one label per class of
 Cora, Citeseer and ACM: 27, 17 and 33 % with consistency, 39, 42 and 43 % without; with five labels
-78, 60 and 43 % against 73, 61 and 67 % (three splits each)."""
+78, 60 and 43 % against 73, 61 and 67 % (three splits each, rows of length two)."""
 
 
 def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:

@@ -25,8 +25,8 @@ def suitable(features: Matrix) -> str:
 
     Features that are mostly zeros are counts of words, items or categories: what tells nodes apart
     is the mix in a row, not how much of it there is, so that rows get one length. Other features
-    are measurements in units of their own, so that each gets unit variance. ``docs/findings.md``
-    compares the scalings on a dozen graphs and tables.
+    are measurements in units of their own, so that each gets unit variance.
+    ``studies/defaults.py`` compares the scalings on graphs and tables.
 
     Examples
     --------
