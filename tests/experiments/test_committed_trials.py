@@ -90,7 +90,7 @@ def planned(name: str) -> Spec:
 
 def data_of(name: str) -> Data:
     try:
-        return Data.load(planned(name).datasets)
+        return Data.load(planned(name).datasets, planned(name).split_seeds)
     except DataError as error:
         pytest.skip(f"the published graphs cannot be had here: {error}")
 
