@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# Modules are compiled when they are first imported: compiling all of torch, most of which is
+# never imported, takes as long as installing it.
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 
 .PHONY: help demo test test-all lint docs figures clean
 
@@ -44,18 +46,18 @@ figures: $(VENV)/installed
 clean:
 	rm -rf $(VENV) runs/demo docs/_build
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(BIN)/python:
 	@echo "Setting up $(VENV); the first time takes some minutes ..."
 	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
-	@echo "Adding what the tests need ..."
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable ".[dev]"
 	@touch $@
 
-$(VENV)/installed-docs: $(VENV)/installed
-	@echo "Adding what the documentation needs ..."
+$(VENV)/installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable ".[docs]"
 	@touch $@

@@ -21,6 +21,7 @@ def graph_or_skip(name: str) -> Graph:
         pytest.skip(f"{name} cannot be obtained on this machine: {error}")
 
 
+@pytest.mark.slow
 def test_citeseer_reaches_the_papers_accuracy() -> None:
     """The paper reports 75.4 ± 0.4 over 100 seeds; these two run to their early stop."""
     graph_or_skip("citeseer")
@@ -48,6 +49,7 @@ def test_pubmed_trains() -> None:
     assert result.val_loss < 2.0, "four epochs already diverge"
 
 
+@pytest.mark.slow
 def test_sparse_features_stay_sparse_on_coauthor_physics() -> None:
     """34,493 × 8,415 features are 1.16 GB when dense; training must peak below 3 GB in all.
 

@@ -131,6 +131,7 @@ def test_the_picture_is_drawn_of_whatever_was_measured(
     assert not (tmp_path / "none.png").exists()
 
 
+@pytest.mark.slow
 def test_growth_is_measured_by_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -284,6 +284,7 @@ def test_interruption_keeps_the_best_model_and_says_so(tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "dropnode", "train", "digits", "--out", str(out), "--json"]
     command += ["--set", "max_epochs=150", "--set", "patience=150", "--checkpoint-every", "0.1"]
+    command += ["--set", "order=1", "--set", "augmentations=2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not (out / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
