@@ -97,7 +97,9 @@ def read_edges(
     if table is None:
         return None
     chosen = _columns(table, columns, problems)
-    if chosen is None:
+    if not table.num_rows:
+        problems.add(table.name, "has no rows below its header; expected one per edge, or no file")
+    if chosen is None or not table.num_rows:
         return None
     (first, second, weight), notes = chosen
     ends = []

@@ -91,10 +91,13 @@ def read_new_nodes(
         name = id_column(table, known if id is None else id, problems)
     if table is not None and not table.num_rows:
         problems.add(table.name, "has no rows below its header; expected one per node")
+    trained, columns = texts_of(graph.ids), EdgeColumns(source, target, weight)
     if table is None or name is None or not table.num_rows:
+        if edges is not None:
+            read_edges(edges, trained, columns, problems)
         problems.check()
         raise AssertionError("a table that cannot be used has a problem")
-    ids, trained = read_ids(table, name, problems), texts_of(graph.ids)
+    ids = read_ids(table, name, problems)
     again = positions(pc.is_in(ids, value_set=trained.combine_chunks()))
     told = "{} is a node of the training graph, which has its prediction; remove the row"
     table.report(problems, name, again, told)
@@ -102,7 +105,7 @@ def read_new_nodes(
     everyone = pa.chunked_array([*trained.chunks, *ids.chunks], pa.string())
     found, links = None, None
     if edges is not None:
-        found = read_edges(edges, everyone, EdgeColumns(source, target, weight), problems)
+        found = read_edges(edges, everyone, columns, problems)
     if found is not None:
         links = found.links(everyone, f"in {table.name} or in the training graph", problems)
     problems.check()
