@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
@@ -18,9 +17,8 @@ from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.tables.edges import EdgeColumns, EdgeTable, read_edges
 from dropnode.tables.encoders import Encoders
 from dropnode.tables.files import read_table
-from dropnode.tables.ids import graph_ids, id_column, read_ids, texts_of
+from dropnode.tables.ids import graph_ids, id_column, places_of, read_ids, texts_of
 from dropnode.tables.problems import Problems
-from dropnode.tables.table import positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +96,7 @@ def read_new_nodes(
         problems.check()
         raise AssertionError("a table that cannot be used has a problem")
     ids = read_ids(table, name, problems)
-    again = positions(pc.is_in(ids, value_set=trained.combine_chunks()))
+    again = np.flatnonzero(places_of(ids, trained) >= 0)
     told = "{} is a node of the training graph, which has its prediction; remove the row"
     table.report(problems, name, again, told)
     matrix = encoders.encode(table, features, problems) if encoders.structure is None else None
