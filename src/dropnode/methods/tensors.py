@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.graph.arrays import Matrix
-from dropnode.ops.propagation import Features, SparseMatrix, normalise
+from dropnode.ops.propagation import Features, SparseMatrix, as_csr, normalise
 from dropnode.ops.selection import feature_rows, row_entries, select_columns
 
 
@@ -45,7 +45,7 @@ class GraphTensors:
         operator: SparseMatrix | None = None,
     ) -> None:
         self.features = features
-        self.adjacency = sp.csr_array(adjacency)
+        self.adjacency = as_csr(adjacency)
         self.receivers = receivers
         if degrees is not None:
             self.degrees = degrees
@@ -128,7 +128,7 @@ class GraphTensors:
             Weights of the edges between new nodes, in both directions.
         """
         new = links.shape[0]
-        links = sp.csr_array(links)
+        links = as_csr(links)
         received = links if among is None else sp.hstack([links, among], format="csr")
         return GraphTensors(
             _stacked(self.features, features),
