@@ -39,6 +39,7 @@ SURFACES = {
     "references": 200,
     "files": 300,
     "tables": 300,
+    "broken_tables": 300,
 }
 """The surfaces, and how many inputs of each are tried in all; the module is called after it."""
 

@@ -12,6 +12,7 @@ SAMPLE = {
     "references": 50,
     "files": 50,
     "tables": 60,
+    "broken_tables": 40,
 }
 """How many inputs of each surface the fast suite tries."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,14 @@ def test_rows_are_numbered_as_in_the_file(tmp_path: Path) -> None:
     [
         (b"", "a is empty; expected a header"),
         (b" \n\n", "a is empty; expected a header"),
-        (b"a,b,a\n1,2,3\n", "a, row 1, column 'a': stands twice in the header"),
+        (b"a,b,a\n1,2,3\n", "a, row 1, column a: stands twice in the header"),
         (b"a,b\n1,\xe9\n", "a, row 2, column b: 'é' is not in UTF-8"),
         (b"\xe9,b\n1,2\n", "a, row 1: is not in UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "a has NUL bytes, as UTF-16"),
-        (b"PK\x03\x04\0\0", "a has NUL bytes"),
+        (b"PK\x03\x04\0\0", "a is an archive, as spreadsheets are"),
+        (b"a,b\n1,2\n3,\0\n", "a, row 3, column b: '\\x00' has a NUL byte"),
+        (b"a,\0b\n1,2\n3,4\n", "a, row 1: has NUL bytes"),
+        (b"a;b;c\n1;2;3\n4;5\n", "a, row 3: number of cells 2, but the header has 3"),
         (b"a,b\n" + b"1,2\n" * 70_000 + b"1,\0\n", "a, row 70,002, column b: '\\x00' has a NUL"),
         (b'a,b\n1,"x\n2,y\n3,z\n', "a, row 2: a quotation mark is not closed"),
         (b'a,b\n1,x\n2,"\n3,z', "a, row 3: a quotation mark is not closed"),
@@ -247,8 +251,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"(?s)is a folder; give a file.*no\.csv does not exist"):
         problems.check()
     (tmp_path / "a.xlsx").write_bytes(b"x")
-    with pytest.raises(ConfigError, match=r"a name that ends in \.csv, \.tsv"):
-        read_table(tmp_path / "a.xlsx", "table", problems)
+    os.mkfifo(tmp_path / "pipe.parquet")
+    others = Problems()
+    assert read_table(tmp_path / "a.xlsx", "table", others) is None
+    assert read_table(tmp_path / "pipe.parquet", "table", others) is None
+    with pytest.raises(TableError, match=r"(?s)name ends in \.csv, \.tsv.*pipe"):
+        others.check()
     with pytest.raises(ConfigError, match="is no path"):
         read_table(7, "table", problems)
     # Frames are tables, but not of columns that mix types.

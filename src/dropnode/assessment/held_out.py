@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -87,13 +86,10 @@ def hold_out(
         nodes = judged[fold == number]
         labels = graph.labels.copy()
         labels[nodes] = UNKNOWN
-        with warnings.catch_warnings():
-            # What there is to say about the labels is said once, by the final training.
-            warnings.simplefilter("ignore", UserWarning)
-            model = (
-                clone(classifier)
-                .set_params(verbose=False)
-                .fit(graph.with_labels(labels, graph.class_names))
-            )
+        model = clone(classifier).set_params(verbose=False)
+        if (np.bincount(labels[labels != UNKNOWN]) == 1).any():
+            # Nothing can validate then, which the final training says, if it is so there too.
+            model.set_params(validation_fraction=None)
+        model.fit(graph.with_labels(labels, graph.class_names))
         logits[fold == number] = model.method_.logits(rows=nodes).cpu().numpy()
     return HeldOut(judged, graph.labels[judged], logits, fold)

@@ -36,7 +36,7 @@ from dropnode.ops.kernels.threads import settle
 from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
-from dropnode.ops.selection import feature_rows, select_columns
+from dropnode.ops.selection import feature_rows, row_entries, select_columns
 from dropnode.settings import Config, shown
 from dropnode.training import Method, Outcome, Phase, State
 from dropnode.training.stopping import Stopping
@@ -246,11 +246,11 @@ class NodeClassifier(Method):
         logits = torch.empty(links.shape[0], self.sizes.classes, device=self.device)
         for rows in _joined_rows(links.shape[0], among):
             # Each on its own: with others in the same matrices, a sum would round differently.
-            own = links[rows]
-            nodes = known.reached(own.indices, self.hops - 1) if self.hops else own.indices[:0]
+            senders = links.indices[row_entries(links, rows)[0]]
+            nodes = known.reached(senders, self.hops - 1) if self.hops else senders[:0]
             joined = known.part(nodes).joined_by(
                 feature_rows(held, rows),
-                select_columns(own, nodes),
+                select_columns(links, nodes, rows=rows),
                 None if among is None or len(rows) == 1 else among[rows][:, rows],
             )
             logits[torch.from_numpy(rows)] = self.infer(joined)[-len(rows) :]

@@ -14,8 +14,8 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.graph.arrays import Matrix
-from dropnode.ops.propagation import Features, SparseMatrix, normalise
-from dropnode.ops.selection import feature_rows, select_columns
+from dropnode.ops.propagation import Features, SparseMatrix, as_csr, normalise
+from dropnode.ops.selection import feature_rows, row_entries, select_columns
 
 
 class GraphTensors:
@@ -45,7 +45,7 @@ class GraphTensors:
         operator: SparseMatrix | None = None,
     ) -> None:
         self.features = features
-        self.adjacency = sp.csr_array(adjacency)
+        self.adjacency = as_csr(adjacency)
         self.receivers = receivers
         if degrees is not None:
             self.degrees = degrees
@@ -101,7 +101,7 @@ class GraphTensors:
         """Return, in order, the nodes within some hops of some nodes."""
         nodes = newest = np.unique(rows)
         for _ in range(hops):
-            senders = np.unique(self.adjacency[newest].indices)
+            senders = np.unique(self.adjacency.indices[row_entries(self.adjacency, newest)[0]])
             newest = np.setdiff1d(senders, nodes, assume_unique=True)
             if len(newest) == 0:
                 break
@@ -110,7 +110,7 @@ class GraphTensors:
 
     def part(self, nodes: np.ndarray) -> GraphTensors:
         """Return the graph of some nodes, given in order, with the degrees they have here."""
-        adjacency = select_columns(self.adjacency[nodes], nodes)
+        adjacency = select_columns(self.adjacency, nodes, rows=nodes)
         return GraphTensors(feature_rows(self.features, nodes), adjacency, self.degrees[nodes])
 
     def joined_by(
@@ -128,13 +128,11 @@ class GraphTensors:
             Weights of the edges between new nodes, in both directions.
         """
         new = links.shape[0]
-        # The corner, even an empty one, tells how many columns there are.
-        corner = sp.csr_array((new, new), dtype=np.float32) if among is None else among
-        blocks = [[self.adjacency, None], [sp.csr_array(links), corner]]
+        links = as_csr(links)
         received = links if among is None else sp.hstack([links, among], format="csr")
         return GraphTensors(
             _stacked(self.features, features),
-            sp.block_array(blocks, format="csr"),
+            _rows_below(self.adjacency, received),
             np.concatenate([self.degrees, weighted_degrees(received)]),
             receivers=self.receivers + new,
         )
@@ -143,6 +141,18 @@ class GraphTensors:
 def weighted_degrees(adjacency: Matrix) -> np.ndarray:
     """Return the weighted degree of every row, its self-loop included."""
     return np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
+
+
+def _rows_below(adjacency: sp.csr_array, received: sp.csr_array) -> sp.csr_array:
+    """Return a square matrix with further rows, and as many columns, that are empty above them."""
+    size = adjacency.shape[0] + received.shape[0]
+    # SciPy's stacking takes milliseconds, however small the matrices are.
+    parts = (
+        np.concatenate([adjacency.data, received.data]),
+        np.concatenate([adjacency.indices, received.indices]),
+        np.concatenate([adjacency.indptr, adjacency.nnz + received.indptr[1:]]),
+    )
+    return sp.csr_array(parts, shape=(size, size))
 
 
 def _stacked(known: Features, new: Features) -> Features:

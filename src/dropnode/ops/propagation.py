@@ -46,7 +46,7 @@ class SparseMatrix:
         cls, matrix: Any, device: torch.device | str = "cpu", symmetric: bool = False
     ) -> SparseMatrix:
         """Copy a SciPy matrix to ``device``."""
-        matrix = sp.csr_array(matrix)
+        matrix = as_csr(matrix)
         matrix.sort_indices()
         return cls(_torch_csr(matrix, device), symmetric)
 
@@ -151,13 +151,18 @@ Features = torch.Tensor | SparseMatrix
 """Node features ready for products: ``features @ weight`` works for both kinds."""
 
 
+def as_csr(matrix: Any) -> sp.csr_array:
+    """Return a matrix as CSR; one that is CSR already is not wrapped again, which takes time."""
+    return matrix if isinstance(matrix, sp.csr_array) else sp.csr_array(matrix)
+
+
 def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_array:
     """Return Â = D̃^-½ (A + I) D̃^-½.
 
     ``degrees`` are those in A + I by default. To get the entries of Â for a part of a graph, give
     the degrees in the whole graph.
     """
-    adjacency = sp.csr_array(adjacency)
+    adjacency = as_csr(adjacency)
     if degrees is None:
         degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
     looped = adjacency + sp.eye_array(adjacency.shape[0], format="csr", dtype=np.float32)

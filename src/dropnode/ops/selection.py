@@ -16,16 +16,34 @@ def feature_rows(features: Features, rows: np.ndarray) -> Features:
     return features[torch.from_numpy(rows.copy()).to(features.device)]
 
 
-def select_columns(matrix: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
-    """Return some columns, given in order, at a cost that the stored entries alone decide.
+def row_entries(matrix: sp.csr_array, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the entries of some rows are stored, row by row, and how many each row has.
+
+    SciPy's own selection makes a matrix of them, which takes longer than the entries if they are
+    few.
+    """
+    starts = matrix.indptr[rows]
+    counts = matrix.indptr[rows + 1] - starts
+    ends = np.cumsum(counts)
+    return np.arange(counts.sum()) + np.repeat(starts - ends + counts, counts), counts
+
+
+def select_columns(
+    matrix: sp.csr_array, columns: np.ndarray, rows: np.ndarray | None = None
+) -> sp.csr_array:
+    """Return some columns, given in order, of all rows or of some, at the cost of their entries.
 
     SciPy's own selection costs time and memory for every column that the matrix has.
     """
-    places = np.searchsorted(columns, matrix.indices)
+    data, indices, starts = matrix.data, matrix.indices, matrix.indptr
+    if rows is not None:
+        entries, counts = row_entries(matrix, rows)
+        data, indices = data[entries], indices[entries]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+    places = np.searchsorted(columns, indices)
     # An entry behind the last column finds -1, which it does not equal.
-    kept = np.append(columns, -1)[places] == matrix.indices
-    counts = np.concatenate([[0], np.cumsum(kept)])
+    kept = np.append(columns, -1)[places] == indices
+    before = np.concatenate([[0], np.cumsum(kept)])
     return sp.csr_array(
-        (matrix.data[kept], places[kept], counts[matrix.indptr]),
-        shape=(matrix.shape[0], len(columns)),
+        (data[kept], places[kept], before[starts]), shape=(len(starts) - 1, len(columns))
     )

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from dropnode.settings import shown
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Column, Table, positions
 
@@ -36,6 +35,19 @@ MOST_COLUMNS = 100_000
 
 SAMPLE = 2**18
 """The bytes at the beginning of a file that tell what separates its columns."""
+
+
+ARCHIVE, UTF16_MARKS = b"PK\x03\x04", (b"\xff\xfe", b"\xfe\xff")
+"""How a file begins that is no text in UTF-8."""
+
+MOST_NUL = 0.2
+"""With more NUL bytes a file is in UTF-16; fewer are mistakes in some cells."""
+
+UNREADABLE = {
+    "\ufffd": "is not in UTF-8; save it again in UTF-8",
+    "\0": "has NUL bytes; remove them",
+}
+"""What makes a header useless."""
 
 
 def read_csv(
@@ -109,8 +121,11 @@ class _Head:
         if not start.strip():
             problems.add(name, "is empty; expected a header and rows below it")
             return None
-        if b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            problems.add(name, "has NUL bytes, as UTF-16 and spreadsheets do; save it as UTF-8 CSV")
+        if start.startswith(ARCHIVE):
+            problems.add(name, "is an archive, as spreadsheets are; save it as CSV in UTF-8")
+            return None
+        if start[:2] in UTF16_MARKS or start.count(0) > len(start) * MOST_NUL:
+            problems.add(name, "has NUL bytes, as UTF-16 does; save it as CSV in UTF-8")
             return None
         if not whole and not line_ends:
             problems.add(name, f"has no line end in its first {SAMPLE:,} bytes; is it a table?")
@@ -120,9 +135,10 @@ class _Head:
         delimiter = _delimiter(text, usual)
         with suppress(StopIteration, csv.Error):
             first = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-            if "\ufffd" in "".join(first):
-                problems.add(name, "is not in UTF-8; save it again in UTF-8", row=1)
-                return None
+            for mark, told in UNREADABLE.items():
+                if mark in "".join(first):
+                    problems.add(name, told, row=1)
+                    return None
             if 0 < len(first) <= MOST_COLUMNS:
                 return cls(first, delimiter)
         problems.add(name, f"no header of 1 to {MOST_COLUMNS:,} columns; write one", row=1)
@@ -131,14 +147,16 @@ class _Head:
 
 def _delimiter(text: str, usual: str) -> str:
     """Return what separates the columns: what the ending promises, unless only another can be."""
-    widths = {mark: _widths(text, mark) for mark in DELIMITERS}
-
-    def even(mark: str) -> bool:
-        return len(set(widths[mark])) == 1 and widths[mark][0] > 1
-
-    if even(usual):
-        return usual
-    return max(filter(even, DELIMITERS), key=lambda mark: widths[mark][0], default=usual)
+    widths = {mark: _widths(text, mark) for mark in (usual, *DELIMITERS)}
+    # Rows of different widths are mistakes, which are told by row once the header is divided.
+    even = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
+    divided = [mark for mark, found in widths.items() if found and found[0] > 1]
+    for marks in (even, divided):
+        if usual in marks:
+            return usual
+        if marks:
+            return max(marks, key=lambda mark: widths[mark][0])
+    return usual
 
 
 def _widths(text: str, mark: str) -> list[int]:
@@ -153,7 +171,7 @@ def _widths(text: str, mark: str) -> list[int]:
 def _check_names(name: str, names: list[str], problems: Problems) -> bool:
     twice = [each for each, count in Counter(names).items() if count > 1]
     for each in twice:
-        problems.add(name, "stands twice in the header; rename one", row=1, column=shown(each))
+        problems.add(name, "stands twice in the header; rename one", row=1, column=each)
     return not twice
 
 

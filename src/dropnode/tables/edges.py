@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dropnode.graph.checks import Links
 from dropnode.tables.files import read_table
-from dropnode.tables.ids import id_texts
+from dropnode.tables.ids import id_texts, places_of
 from dropnode.tables.numbers import NUMBER, read_numbers
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Column, Table, find_column, first_named, positions
@@ -63,11 +63,11 @@ class EdgeTable:
         """
         found = []
         for name, texts in zip(self.ends, (self.source, self.target), strict=True):
-            places = pc.index_in(texts, value_set=ids.combine_chunks())
-            unknown = positions(pc.and_(texts.is_valid(), places.is_null()))
+            places = places_of(texts, ids)
+            unknown = np.flatnonzero((places < 0) & texts.is_valid().to_numpy())
             told = f"{{}} is no id {among}; correct it, add the node, or remove the edge"
             self.table.report(problems, name, unknown, told)
-            found.append(pc.fill_null(places, -1).to_numpy().astype(np.int64))
+            found.append(places)
         return found[0], found[1], self.weights
 
 
@@ -89,15 +89,17 @@ def read_edges(
     def is_data(names: list[str]) -> bool:
         if len(names) < 2:
             return False
-        ends = pa.array(names[:2])
-        known = ids is not None and pc.all(pc.is_in(ends, value_set=ids.combine_chunks())).as_py()
+        ends = pa.chunked_array([names[:2]], pa.string())
+        known = ids is not None and bool((places_of(ends, ids) >= 0).all())
         return known or pc.all(pc.match_substring_regex(ends, NUMBER)).as_py()
 
     table = read_table(source, "edges", problems, is_data)
     if table is None:
         return None
     chosen = _columns(table, columns, problems)
-    if chosen is None:
+    if not table.num_rows:
+        problems.add(table.name, "has no rows below its header; expected one per edge, or no file")
+    if chosen is None or not table.num_rows:
         return None
     (first, second, weight), notes = chosen
     ends = []

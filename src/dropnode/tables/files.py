@@ -14,10 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from dropnode.errors import ConfigError
 from dropnode.files import explained, to_path
 from dropnode.memory import check_memory
-from dropnode.settings import shown
 from dropnode.tables.csv_files import BLOCK, read_csv
 from dropnode.tables.json_lines import read_json_lines
 from dropnode.tables.problems import Problems
@@ -71,6 +69,10 @@ def _file(
     if not path.exists():
         problems.add(name, "does not exist; check the path")
         return None
+    if not path.is_file():
+        # Nobody may ever write into a pipe, and a device may have no end.
+        problems.add(name, "is a pipe or a device; save its content to a file and give that")
+        return None
     packed = path.suffix.lower() == ".gz"
     ending = Path(path.stem if packed else path.name).suffix.lower()
     if ending in DELIMITED:
@@ -79,9 +81,9 @@ def _file(
         return read_json_lines(name, _content(path, packed), problems)
     if ending in PARQUET and not packed:
         return _parquet(path, problems)
-    raise ConfigError(
-        f"{name}: expected a name that ends in {ENDINGS}, or one of these but Parquet and .gz"
-    )
+    told = "has an unknown ending; save it as a file whose name ends in"
+    problems.add(name, f"{told} {ENDINGS}, or in one of the first five and .gz")
+    return None
 
 
 def _content(path: Path, packed: bool) -> bytes:
@@ -126,7 +128,7 @@ def _checked(name: str, content: pa.Table, problems: Problems) -> Table | None:
     for at, given in enumerate(content.column_names):
         column = str(given).strip() or f"column {at + 1}"
         if column in columns:
-            problems.add(name, "occurs twice; rename one", column=shown(column))
+            problems.add(name, "occurs twice; rename one", column=column)
             sound = False
             continue
         try:

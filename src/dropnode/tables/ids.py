@@ -92,6 +92,29 @@ def graph_ids(ids: Column) -> np.ndarray:
     return np.array(ids.to_numpy(zero_copy_only=False), dtype=object)
 
 
+def places_of(texts: Column, ids: Column) -> np.ndarray:
+    """Return the position of each text among ids, -1 if it is none of them.
+
+    If there are fewer texts than ids, the texts are indexed and the ids are looked up: an index of
+    the ids would take longer than all the rest of a call about a few new nodes.
+
+    Examples
+    --------
+    >>> places_of(pa.chunked_array([["b", "x", None]]), pa.chunked_array([list("abcd")])).tolist()
+    [1, -1, -1]
+    """
+    if len(texts) >= len(ids):
+        places = pc.index_in(texts, value_set=ids.combine_chunks())
+        return pc.fill_null(places, -1).to_numpy().astype(np.int64)
+    distinct = pc.unique(texts).drop_null()
+    which = pc.index_in(ids, value_set=distinct)
+    found = positions(which.is_valid())[::-1]  # so that the first of equal ids is kept
+    place = np.full(len(distinct) + 1, -1, dtype=np.int64)  # the last is for no text
+    place[pc.take(which, pa.array(found)).to_numpy()] = found
+    wanted = pc.fill_null(pc.index_in(texts, value_set=distinct), -1)
+    return np.asarray(place[wanted.to_numpy()])
+
+
 def texts_of(ids: np.ndarray) -> Column:
     """Return the ids of a graph as text again."""
     return pa.chunked_array([pa.array(ids).cast(pa.string())])

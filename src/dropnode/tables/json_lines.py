@@ -30,7 +30,7 @@ def read_json_lines(name: str, data: bytes, problems: Problems) -> Table | None:
     """Read a file of JSON lines; None if nothing in it can be used."""
     chunks: dict[str, list[Column]] = {}
     numbers: list[np.ndarray] = []
-    count = 0
+    count, before = 0, len(problems)
     for first, lines in _chunks(io.BytesIO(data)):
         rows, places = _objects(name, first, lines, problems)
         numbers.append(places)
@@ -43,7 +43,7 @@ def read_json_lines(name: str, data: bytes, problems: Problems) -> Table | None:
             if (short := count - sum(map(len, known))) > 0:
                 known.append(pa.nulls(short))
     if not count or not chunks:
-        if not len(problems):
+        if len(problems) == before:
             problems.add(name, f"is empty; {_EXPECTED}")
         return None
     rows_of = np.concatenate(numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -47,6 +48,11 @@ def read_labels(
         rows = positions(pc.is_in(texts(column), value_set=of_old))
         table.report(problems, name, rows, _MINUS_ONE)
         return None
+    if not table.plain_text:
+        # A list among texts is text in JSON's form.
+        several = pa.array([text for text in distinct if text[:1] in "[{" and _is_json(text)])
+        rows = positions(pc.is_in(texts(column), value_set=several.cast(pa.string())))
+        table.report(problems, name, rows, "{} is no label; a node has one class: keep one label")
     order = sorted(set(names), key=_key)
     place = {each: at for at, each in enumerate(order)}
     codes = np.array([*(place[each] for each in names), UNKNOWN], dtype=np.int64)
@@ -90,6 +96,14 @@ def _name(text: str) -> str:
     ('2', '3', '02', 'v2.0')
     """
     return text.partition(".")[0].removeprefix("+") if _WHOLE.fullmatch(text) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _is_quantity(text: str) -> bool:

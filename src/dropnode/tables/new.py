@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
@@ -18,9 +17,8 @@ from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.tables.edges import EdgeColumns, EdgeTable, read_edges
 from dropnode.tables.encoders import Encoders
 from dropnode.tables.files import read_table
-from dropnode.tables.ids import graph_ids, id_column, read_ids, texts_of
+from dropnode.tables.ids import graph_ids, id_column, places_of, read_ids, texts_of
 from dropnode.tables.problems import Problems
-from dropnode.tables.table import positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,18 +89,21 @@ def read_new_nodes(
         name = id_column(table, known if id is None else id, problems)
     if table is not None and not table.num_rows:
         problems.add(table.name, "has no rows below its header; expected one per node")
+    trained, columns = texts_of(graph.ids), EdgeColumns(source, target, weight)
     if table is None or name is None or not table.num_rows:
+        if edges is not None:
+            read_edges(edges, trained, columns, problems)
         problems.check()
         raise AssertionError("a table that cannot be used has a problem")
-    ids, trained = read_ids(table, name, problems), texts_of(graph.ids)
-    again = positions(pc.is_in(ids, value_set=trained.combine_chunks()))
+    ids = read_ids(table, name, problems)
+    again = np.flatnonzero(places_of(ids, trained) >= 0)
     told = "{} is a node of the training graph, which has its prediction; remove the row"
     table.report(problems, name, again, told)
     matrix = encoders.encode(table, features, problems) if encoders.structure is None else None
     everyone = pa.chunked_array([*trained.chunks, *ids.chunks], pa.string())
     found, links = None, None
     if edges is not None:
-        found = read_edges(edges, everyone, EdgeColumns(source, target, weight), problems)
+        found = read_edges(edges, everyone, columns, problems)
     if found is not None:
         links = found.links(everyone, f"in {table.name} or in the training graph", problems)
     problems.check()
