@@ -33,7 +33,7 @@ from dropnode.graph.arrays import Matrix, held_like, lighter
 from dropnode.memory import check_memory
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import settle
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.propagation import Features, SparseMatrix, shared
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.ops.selection import feature_rows, select_columns
@@ -200,9 +200,7 @@ class NodeClassifier(Method):
         if sp.issparse(scaled) if sparse is None else sparse:
             return SparseMatrix.from_scipy(scaled, self.device)
         dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled, np.float32)
-        # A graph's own arrays are read-only, which torch cannot express.
-        owned = dense if dense.flags.writeable else dense.copy()
-        return torch.from_numpy(owned).to(self.device)
+        return shared(dense).to(self.device)
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
         """Return deterministic logits of nodes of the training graph or of another.

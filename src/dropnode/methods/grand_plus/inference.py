@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from dropnode.methods.grand.inference import compact
 from dropnode.methods.grand_plus.head import Head
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.push import COLUMNS, feature_columns, walked, walked_rows
+from dropnode.ops.propagation import COLUMNS, compact, feature_columns
+from dropnode.ops.push import walked, walked_rows
 
 
 def exact_logits(head: Head, tensors: GraphTensors, shares: np.ndarray) -> torch.Tensor:
