@@ -32,6 +32,7 @@ from dropnode.files import json_bytes, record_sha256, write_bytes
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, compressed_rows
 from dropnode.graph.checks import PARTS
+from dropnode.graph.mapped import MappedGraph, open_mapped
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import method_type
 from dropnode.ops.scaling import KINDS, FeatureScaling
@@ -124,7 +125,7 @@ def save_model(
             "class_names": graph.class_names,
             "features": graph.features.shape,
             "split": None if graph.split is None else graph.split.name,
-            "ids": _described(graph.ids) if _id_arrays(graph.ids) is None else None,
+            **_place(graph),
         },
         "catalogue_name": graph.catalogue_name,
         "provenance": provenance or {},
@@ -343,13 +344,23 @@ def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(f"unknown tensor {name!r}{suggestion(name, known)}")
 
 
+def _place(graph: Graph) -> dict[str, Any]:
+    """Return ids that are no tensors, or, of a mapped graph, where it is and what it is."""
+    if isinstance(graph, MappedGraph):
+        return {"folder": str(graph.folder), "fingerprint": graph.fingerprint()}
+    return {"ids": _described(graph.ids) if _id_arrays(graph.ids) is None else None}
+
+
 def _arrays_to_save(graph: Graph) -> Arrays:
-    arrays = _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
-    arrays |= _id_arrays(graph.ids) or {}
-    if sp.issparse(graph.features):
-        arrays |= _csr("features", graph.features)
-    else:
-        arrays["features"] = graph.features
+    arrays: Arrays = {}
+    # A mapped graph stays where it is.
+    if not isinstance(graph, MappedGraph):
+        arrays |= _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
+        arrays |= _id_arrays(graph.ids) or {}
+        if sp.issparse(graph.features):
+            arrays |= _csr("features", graph.features)
+        else:
+            arrays["features"] = graph.features
     if graph.split is not None:
         arrays |= {f"split/{part}": getattr(graph.split, part) for part in PARTS}
     return arrays
@@ -361,12 +372,20 @@ def _graph(
     class_names: list[str],
     features: list[int],
     split: str | None,
-    ids: dict[str, Any] | None,
+    ids: dict[str, Any] | None = None,
+    folder: str | None = None,
+    fingerprint: str | None = None,
 ) -> Graph:
     parts = {part: arrays[f"split/{part}"] for part in PARTS if split is not None}
     matrices = [f"{name}/{part}" for name in ("adjacency", "features") for part in _CSR]
     known = ["features", "labels", *_IDS, *(f"split/{part}" for part in parts)]
     _check_names(arrays, [*matrices, *known])
+    own = None if split is None else Split(**parts, name=split)
+    if folder is not None:
+        mapped = open_mapped(folder)
+        if mapped.fingerprint() != fingerprint:
+            raise ModelError(f"{folder} is not the graph that the model was trained on; restore it")
+        return mapped.with_split(own)
     # The builder checks everything, so that even a forged folder gives a sound graph.
     return Graph.from_scipy(
         _matrix("adjacency", arrays, [features[0], features[0]]),
@@ -374,7 +393,7 @@ def _graph(
         arrays["labels"],
         ids=_ids(arrays) if ids is None else _array(**ids),
         class_names=class_names,
-        split=None if split is None else Split(**parts, name=split),
+        split=own,
         name=name,
     )
 

@@ -19,9 +19,19 @@ from torch.autograd.function import once_differentiable
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.memory import aligned, padded, usable
 from dropnode.ops.kernels.sparse import Csr, compress, multiply, multiply_transposed, propagate
+from dropnode.ops.stored import StoredFeatures
 
 COLUMNS = 64
 """How many columns are propagated at a time where there may be many."""
+
+ROWS = 2**18
+"""How many rows of a matrix are normalised at a time."""
+
+FEW_COLUMNS = 16
+"""The same on a graph of more than :data:`LARGE` nodes, to save memory."""
+
+LARGE = 4_000_000
+"""The number of nodes from which 64 columns take more than a gigabyte."""
 
 Propagate: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """A linear map of dense matrices."""
@@ -155,7 +165,10 @@ class SparseMatrix:
 
 
 Features = torch.Tensor | SparseMatrix
-"""Node features ready for products: ``features @ weight`` works for both kinds."""
+"""Node features ready for products: ``features @ weight`` works for both kinds.
+
+:class:`~dropnode.ops.stored.StoredFeatures` are a third kind, for methods that ask for them.
+"""
 
 
 def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_array:
@@ -168,14 +181,17 @@ def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_ar
     if degrees is None:
         degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
     looped = adjacency + sp.eye_array(adjacency.shape[0], format="csr", dtype=np.float32)
-    # Products with diagonal matrices would need three copies of the matrix.
     scale = 1.0 / np.sqrt(degrees)
-    values = np.repeat(scale, np.diff(looped.indptr))
-    values *= looped.data
-    values *= scale[looped.indices]
-    return sp.csr_array(
-        (values.astype(np.float32), looped.indices, looped.indptr), shape=looped.shape
-    )
+    # Products with diagonal matrices would need three copies of the matrix. In float64, a block of
+    # rows at a time, to need no second one.
+    for first in range(0, looped.shape[0], ROWS):
+        starts = looped.indptr[first : first + ROWS + 1]
+        own = slice(starts[0], starts[-1])
+        values = np.repeat(scale[first : first + ROWS], np.diff(starts))
+        values *= looped.data[own]
+        values *= scale[looped.indices[own]]
+        looped.data[own] = values
+    return looped
 
 
 def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:
@@ -194,7 +210,7 @@ def propagated_rows(
         lambda x: _mixed(operator.forward, x, order),
         lambda unit: _mixed(operator.backward, unit, order),
         by_features=2 * features.shape[1] < len(rows),
-        width=256 if operator.shape[0] < 250_000 else COLUMNS,
+        width=256 if operator.shape[0] < 250_000 else together(operator.shape[0]),
     )
 
 
@@ -219,7 +235,7 @@ def some_rows(
     adjoint: Propagate,
     *,
     by_features: bool,
-    width: int = COLUMNS,
+    width: int | None = None,
 ) -> torch.Tensor:
     """Return (BX)[rows] for a linear propagation B, without an (n, features) matrix.
 
@@ -234,14 +250,15 @@ def some_rows(
         Return B x and Bᵀ x, for a dense x (nodes, columns).
     by_features : bool
         Whether to propagate the features.
-    width : int
+    width : int, optional
         How many columns are propagated at a time.
     """
+    width = width or together(features.shape[0])
     if by_features:
         firsts = range(0, features.shape[1], width)
         parts = [propagate(feature_columns(features, first, width))[rows] for first in firsts]
         return torch.cat(parts, dim=1)
-    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    transposed = features.T if isinstance(features, torch.Tensor) else features.transpose
     blocks = [transposed @ adjoint(units(block, features.shape[0])) for block in rows.split(width)]
     return torch.cat([block.T for block in blocks]).contiguous()
 
@@ -253,11 +270,18 @@ def units(rows: torch.Tensor, nodes: int) -> torch.Tensor:
     return unit
 
 
+def together(nodes: int) -> int:
+    """Return how many columns are propagated at a time over so many nodes."""
+    return COLUMNS if nodes <= LARGE else FEW_COLUMNS
+
+
 def feature_columns(features: Features, first: int, width: int = COLUMNS) -> torch.Tensor:
     """Return the block of columns of the features that starts at ``first``, dense."""
     last = min(first + width, features.shape[1])
     if isinstance(features, torch.Tensor):
         return features[:, first:last]
+    if isinstance(features, StoredFeatures):
+        return features.columns(first, last)
     columns = torch.arange(first, last, device=features.values.device)
     return features @ units(columns, features.shape[1])
 

@@ -19,11 +19,11 @@ from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels import push as kernels
 from dropnode.ops.kernels.memory import enabled
 from dropnode.ops.propagation import (
-    COLUMNS,
     Features,
     SparseMatrix,
     feature_columns,
     some_rows,
+    together,
     units,
 )
 
@@ -121,7 +121,7 @@ def walked(
 ) -> torch.Tensor:
     """Return Πx exactly, given Â and the degrees that it was made with."""
     root = _root(degrees, x)
-    return polynomial(operator, x * root, shares) / root
+    return polynomial(operator, x * root, shares).div_(root)
 
 
 def walked_rows(
@@ -153,11 +153,13 @@ def walk_power_rows(
     Like :func:`walked_rows`, it propagates either features or rows.
     """
     powers = torch.empty(order + 1, len(rows), features.shape[1], device=rows.device)
-    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    transposed = features.T if isinstance(features, torch.Tensor) else features.transpose
     by_features = features.shape[1] < len(rows)
-    for first in range(0, features.shape[1] if by_features else len(rows), COLUMNS):
-        own = slice(first, first + COLUMNS)
-        x = feature_columns(features, first) if by_features else units(rows[own], operator.shape[0])
+    nodes = operator.shape[0]
+    width = together(nodes)
+    for first in range(0, features.shape[1] if by_features else len(rows), width):
+        own = slice(first, first + width)
+        x = feature_columns(features, first, width) if by_features else units(rows[own], nodes)
         root = _root(degrees, x)
         power = x * root if by_features else x / root
         for number in range(order + 1):

@@ -44,6 +44,7 @@ class Logistic(ClosedForm):
     name = "logistic"
     config_type = LogisticConfig
     config: LogisticConfig
+    reads_stored = True
 
     @property
     def hops(self) -> int:

@@ -47,6 +47,7 @@ class SGC(Baseline):
     name = "sgc"
     config_type = SGCConfig
     config: SGCConfig
+    reads_stored = True
 
     @property
     def hops(self) -> int:
