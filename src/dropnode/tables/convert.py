@@ -1,14 +1,7 @@
-"""``convert``: files of nodes, edges and features as the folder of a graph on disk.
-
-Edges are sorted outside of memory. First every edge is written, in both directions, to one of some
-files, by its first end. Then each of these files fits into memory, and becomes some rows of the
-adjacency matrix.
-"""
+"""``convert``: files of nodes, edges and features as the folder of a graph on disk."""
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dropnode.errors import ConfigError
-from dropnode.files import explained, is_vacant, new_folder
-from dropnode.graph.checks import MAX_NODES, Links, to_codes
+from dropnode.files import FolderLock, explained, is_vacant, new_folder
+from dropnode.graph.checks import MAX_NODES, to_codes
 from dropnode.graph.mapped import ArrayWriter, row_blocks, write_manifest
 from dropnode.memory import check_memory
 from dropnode.tables.edges import EdgeColumns, edge_blocks
@@ -28,10 +21,11 @@ from dropnode.tables.files import read_table
 from dropnode.tables.ids import graph_ids, id_column, read_ids
 from dropnode.tables.labels import read_labels
 from dropnode.tables.problems import Problems
+from dropnode.tables.sorting import EdgeSorter
 from dropnode.tables.table import Column, find_column
 
-PARTS = 64
-"""How many files the edges are written to before they are sorted."""
+UNSORTED = "unsorted"
+"""The folder of edges that are not sorted yet; a conversion that runs has locked it."""
 
 STEPS = 3
 """Copying features, reading edges, sorting them."""
@@ -109,19 +103,20 @@ def convert(
         kind = np.float16 if half else np.float32
         arrays = {"features": _write_features(folder, vectors, kind, features, problems, watch)}
         problems.check()
-        sorter = _Sorter(folder / "unsorted", len(ids))
-        told = False
-        for block, share in edge_blocks(edges, ids, columns or EdgeColumns(), problems):
-            links = block.links(ids, f"in {nodes}", problems)
+        with FolderLock(folder / UNSORTED):
+            sorter = EdgeSorter(folder / UNSORTED, len(ids))
+            said: tuple[str, ...] | None = None
+            for block, share in edge_blocks(edges, ids, columns or EdgeColumns(), problems):
+                links = block.links(ids, f"in {nodes}", problems)
+                problems.check()
+                # Those of later parts say the same.
+                said = block.notes if said is None else said
+                sorter.add(links)
+                watch(1 + share)
             problems.check()
-            # Those of later parts say the same.
-            notes += [] if told else block.notes
-            told = True
-            sorter.add(links)
-            watch(1 + share)
-        problems.check()
-        arrays |= sorter.write(folder, watch)
-        notes += [f"{edges}: {repair}" for repair in sorter.repairs()]
+            arrays |= sorter.write(folder, lambda share: watch(2 + share))
+        shutil.rmtree(folder / UNSORTED)
+        notes += [*(said or ()), *(f"{edges}: {repair}" for repair in sorter.repairs())]
         codes, names = classes
         for name, values in (("labels", codes), ("ids", _fixed_width(graph_ids(ids)))):
             writer = ArrayWriter(folder, name, values.dtype.str)
@@ -131,95 +126,6 @@ def convert(
     known, found = int((codes >= 0).sum()), arrays["neighbours"]["shape"][0] // 2
     width = arrays["features"]["shape"][1]
     return Converted(len(ids), found, width, names, known, tuple(notes), str(out))
-
-
-class _Sorter:
-    """Edges, sorted outside of memory into the rows of a symmetric matrix.
-
-    Parallel edges and both directions are merged by maximum weight, and self-loops and edges of
-    weight 0 are dropped, as :func:`dropnode.graph.checks.to_adjacency` does.
-    """
-
-    def __init__(self, folder: Path, nodes: int) -> None:
-        folder.mkdir()
-        self.folder, self.nodes = folder, nodes
-        self.rows = -(-nodes // PARTS)
-        self.weightless = self.loops = self.parallel = 0
-
-    def add(self, links: Links) -> None:
-        """Write edges to the file of their first end, in both directions."""
-        source, target, weights = links
-        weightless = weights == 0
-        loops = ~weightless & (source == target)
-        self.weightless += int(weightless.sum())
-        self.loops += int(loops.sum())
-        if (weightless | loops).any():
-            keep = ~(weightless | loops)
-            source, target, weights = source[keep], target[keep], weights[keep]
-        listed = (source > target).astype(np.int64)
-        for first, second in ((source, target), (target, source)):
-            # By the ends, and at last by the direction in which the edge was listed.
-            keys = 2 * (first * self.nodes + second) + listed
-            part = (first // self.rows).astype(np.uint8)
-            order = np.argsort(part, kind="stable")
-            cuts = np.searchsorted(part[order], np.arange(PARTS + 1))
-            keys, values = keys[order], weights[order]
-            for number in range(PARTS):
-                own = slice(cuts[number], cuts[number + 1])
-                if own.start < own.stop:
-                    self._append(f"{number}.keys", keys[own])
-                    self._append(f"{number}.weights", values[own])
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        with (self.folder / name).open("ab") as file:
-            file.write(values.data)
-
-    def write(self, folder: Path, watch: Watch) -> dict[str, dict[str, Any]]:
-        """Write the matrix, remove the unsorted edges, and return the entries of the manifest."""
-        size = sum(path.stat().st_size for path in self.folder.glob("*.keys"))
-        wide = "<i8" if size // 8 >= 2**31 else "<i4"
-        writers = {name: ArrayWriter(folder, name, wide) for name in ("starts", "neighbours")}
-        writers["weights"] = ArrayWriter(folder, "weights", "<f4")
-        writers["starts"].append(np.zeros(1, np.int64))
-        for number in range(PARTS):
-            first = number * self.rows
-            rows = max(0, min(self.rows, self.nodes - first))
-            keys = self._read(f"{number}.keys", np.int64)
-            weights = self._read(f"{number}.weights", np.float32)
-            # An edge of weight 1 is the usual one, and sorting keys alone is far faster.
-            if (weights == 1).all():
-                keys.sort()
-                weights = np.ones(len(keys), np.float32)
-            else:
-                order = np.argsort(keys)
-                keys, weights = keys[order], weights[order]
-            pairs = keys >> 1
-            row, column = np.divmod(pairs, self.nodes)
-            # Every edge is here once with its lower end first.
-            self.parallel += int(((keys[1:] == keys[:-1]) & (row < column)[1:]).sum())
-            places = np.flatnonzero(np.diff(pairs, prepend=-1))
-            counts = np.bincount(row[places] - first, minlength=rows)
-            before = writers["neighbours"].length
-            writers["starts"].append(before + np.cumsum(counts[:rows]))
-            writers["neighbours"].append(column[places])
-            heaviest = np.maximum.reduceat(weights, places) if len(places) else weights
-            writers["weights"].append(heaviest)
-            watch(2 + (number + 1) / PARTS)
-        shutil.rmtree(self.folder)
-        return {name: writer.finish() for name, writer in writers.items()}
-
-    def _read(self, name: str, dtype: Any) -> np.ndarray:
-        path = self.folder / name
-        return np.fromfile(path, dtype) if path.exists() else np.empty(0, dtype)
-
-    def repairs(self) -> list[str]:
-        """Return what was repaired, one sentence each."""
-        found = {
-            "edges of weight 0 dropped": self.weightless,
-            "self-loops removed, as propagation adds its own": self.loops,
-            "parallel edges merged, keeping the largest weight": self.parallel,
-        }
-        return [f"{what}: {count:,}" for what, count in found.items() if count]
 
 
 def _nodes(
@@ -293,17 +199,8 @@ def _fixed_width(ids: np.ndarray) -> np.ndarray:
 
 
 def _remove_killed(out: Path) -> None:
-    """Remove what conversions to this folder left that were killed."""
-    for path in out.parent.glob(".dropnode-*.tmp"):
-        found = re.fullmatch(r"\.dropnode-(\d+)-[0-9a-f]{8}\.tmp", path.name)
-        if found and (path / "features.bin").exists() and not _runs(int(found[1])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    with suppress(PermissionError):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
+    """Remove what conversions beside this folder left that were killed."""
+    for path in out.parent.glob(f".dropnode-*.tmp/{UNSORTED}"):
+        # One that still runs holds the lock.
+        with suppress(ConfigError, OSError), FolderLock(path):
+            shutil.rmtree(path.parent, ignore_errors=True)

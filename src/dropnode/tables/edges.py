@@ -64,9 +64,12 @@ class EdgeTable:
 
         ``among`` says what has the ids, in messages.
         """
+        # Both ends at once: most of the time goes into a table of the ids.
+        both = pa.chunked_array([*self.source.chunks, *self.target.chunks], ids.type)
+        all_places = pc.index_in(both, value_set=ids.combine_chunks())
         found = []
-        for name, texts in zip(self.ends, (self.source, self.target), strict=True):
-            places = pc.index_in(texts, value_set=ids.combine_chunks())
+        for at, (name, texts) in enumerate(zip(self.ends, (self.source, self.target), strict=True)):
+            places = all_places.slice(at * len(texts), len(texts))
             unknown = positions(pc.and_(texts.is_valid(), places.is_null()))
             told = f"{{}} is no id {among}; correct it, add the node, or remove the edge"
             self.table.report(problems, name, unknown, told)
