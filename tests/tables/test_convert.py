@@ -48,11 +48,7 @@ class Files:
         else:
             table.to_csv(self.edges, index=False, sep="\t" if ending == "tsv" else ",")
         self.expected = Graph.from_edges(
-            ends,
-            matrix,
-            [label or None for label in labels],
-            edge_weights=weights,
-            ids=ids,
+            named, matrix, [label or None for label in labels], weights=weights, ids=ids
         )
 
     def convert(self, **options: Any) -> Converted:

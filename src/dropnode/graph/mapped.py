@@ -88,9 +88,10 @@ class Manifest:
 
     format: int
     name: str
-    class_names: list[str]
-    notes: list[str]
     arrays: dict[str, dict[str, Any]]
+    # A graph may have none.
+    class_names: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def array(self, name: str) -> Stored:
         """Return what it says about an array."""
@@ -138,7 +139,7 @@ def write_manifest(
     arrays: dict[str, dict[str, Any]],
 ) -> None:
     """Write the manifest of arrays that have been written, which completes a folder."""
-    manifest = Manifest(FORMAT, name, list(class_names), list(notes), arrays)
+    manifest = Manifest(FORMAT, name, arrays, list(class_names), list(notes))
     write_json(folder / MANIFEST, seal(vars(manifest)))
     write_json(folder / CHECKED, seal({"files": _stamps(folder)}))
 
