@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dropnode import GrandClassifier, Graph, GraphError, load_dataset
+from dropnode import GrandClassifier, Graph, GraphError
+from dropnode.data.generators import sbm
 from dropnode.errors import ConfigError, DataError, ModelError
 from dropnode.files import file_sha256, seal
 from dropnode.graph import mapped
 from dropnode.graph.mapped import ARRAYS, ArrayWriter, MappedGraph, open_mapped, write_manifest
 from dropnode.saving import load_model
 
-SMALL = {"nodes": 60, "classes": 3, "average_degree": 4, "features": 6}
+SMALL: dict[str, Any] = {"nodes": 60, "classes": 3, "average_degree": 4, "features": 6}
 
 
 def stored(graph: Graph, folder: Path) -> Path:
@@ -45,7 +46,7 @@ def stored(graph: Graph, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whole() -> Graph:
-    return load_dataset("sbm", **SMALL)
+    return sbm.make(**SMALL)
 
 
 @pytest.fixture
@@ -89,10 +90,10 @@ def test_a_changed_byte_of_any_array_is_noticed(folder: Path, name: str) -> None
 def test_files_of_another_size_or_none_are_told(folder: Path) -> None:
     with (folder / "labels.bin").open("ab") as file:
         file.write(b"12345678")
-    with pytest.raises(DataError, match="labels.bin has 488 bytes; expected 480 bytes"):
+    with pytest.raises(DataError, match=r"labels.bin has 488 bytes; expected 480 bytes"):
         open_mapped(folder)
     (folder / "labels.bin").unlink()
-    with pytest.raises(DataError, match="labels.bin is missing; expected 480 bytes"):
+    with pytest.raises(DataError, match=r"labels.bin is missing; expected 480 bytes"):
         open_mapped(folder)
 
 
@@ -179,8 +180,8 @@ def test_the_fingerprint_tells_graphs_and_labels_apart(
 ) -> None:
     graph = open_mapped(folder)
     assert graph.fingerprint() == open_mapped(folder).fingerprint()
-    relabelled = graph.with_labels(np.roll(whole.labels, 1))
-    other = open_mapped(stored(load_dataset("sbm", **SMALL, seed=1), tmp_path / "other"))
+    relabelled = graph.with_labels(np.roll(whole.labels, 1), whole.class_names)
+    other = open_mapped(stored(sbm.make(**SMALL, seed=1), tmp_path / "other"))
     assert len({g.fingerprint() for g in (graph, relabelled, other)}) == 3
 
 
@@ -208,6 +209,6 @@ def test_a_model_is_saved_without_the_graph_and_finds_it_again(
     assert isinstance(again.graph_, MappedGraph)
     np.testing.assert_array_equal(again.predict_proba(), model.predict_proba())
     os.rename(folder, tmp_path / "elsewhere")
-    stored(load_dataset("sbm", **SMALL, seed=1), folder)
+    stored(sbm.make(**SMALL, seed=1), folder)
     with pytest.raises(ModelError, match="is not the graph that the model was trained on"):
         load_model(tmp_path / "model")

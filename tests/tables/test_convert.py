@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from dropnode import Graph
-from dropnode.errors import ConfigError, TableError
+from dropnode.errors import ConfigError, GraphWarning, TableError
 from dropnode.graph.mapped import open_mapped
 from dropnode.tables import streams
 from dropnode.tables.convert import Converted, convert
@@ -47,9 +47,10 @@ class Files:
             table.to_parquet(self.edges)
         else:
             table.to_csv(self.edges, index=False, sep="\t" if ending == "tsv" else ",")
-        self.expected = Graph.from_edges(
-            named, matrix, [label or None for label in labels], weights=weights, ids=ids
-        )
+        with pytest.warns(GraphWarning):
+            self.expected = Graph.from_edges(
+                named, matrix, [label or None for label in labels], weights=weights, ids=ids
+            )
 
     def convert(self, **options: Any) -> Converted:
         return convert(self.nodes, self.edges, self.features, self.out, label="class", **options)
@@ -68,7 +69,6 @@ def assert_same(graph: Graph, expected: Graph) -> None:
     assert graph.class_names == expected.class_names
 
 
-@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
 def test_files_read_in_many_parts_give_the_graph_of_the_same_data(
@@ -89,7 +89,6 @@ def test_files_read_in_many_parts_give_the_graph_of_the_same_data(
     assert not list(tmp_path.rglob("*unsorted*"))
 
 
-@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 def test_a_file_without_a_header_keeps_its_first_edge_and_those_of_every_part(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +100,6 @@ def test_a_file_without_a_header_keeps_its_first_edge_and_those_of_every_part(
     assert f"{files.edges} has no header: its first row is data" in made.notes
 
 
-@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 def test_half_precision_rounds_features_and_refuses_what_does_not_fit(files: Files) -> None:
     files.convert(half=True)
     graph = open_mapped(files.out)
@@ -178,7 +176,6 @@ def test_a_folder_with_anything_in_it_is_not_overwritten(files: Files) -> None:
         files.convert()
 
 
-@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 @pytest.mark.parametrize("moment", [0.5, 1.5, 2.5])
 def test_an_interrupted_conversion_leaves_nothing(files: Files, moment: float) -> None:
     def stop(done: float) -> None:
@@ -204,7 +201,6 @@ convert(*map(Path, sys.argv[1:]), watch=wait)
 """
 
 
-@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
 def test_a_killed_conversion_is_cleared_away_by_the_next_and_a_running_one_is_not(
     files: Files,
 ) -> None:
