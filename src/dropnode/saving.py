@@ -34,9 +34,10 @@ from dropnode.graph.arrays import Matrix, compressed_rows
 from dropnode.graph.checks import PARTS
 from dropnode.graph.mapped import MappedGraph, open_mapped
 from dropnode.methods.base import NodeClassifier
+from dropnode.methods.ensemble import Ensemble
 from dropnode.methods.table import method_type
 from dropnode.ops.scaling import KINDS, FeatureScaling
-from dropnode.settings import parse_json, read_record, suggestion
+from dropnode.settings import count, parse_json, read_record, suggestion
 
 if TYPE_CHECKING:
     from dropnode.tables import Encoders
@@ -118,6 +119,7 @@ def save_model(
         "versions": versions(),
         "method": method.name,
         "config": method.config.as_dict(),
+        **({"members": len(method.members)} if isinstance(method, Ensemble) else {}),
         "scaling": method.scaling.kind,
         "classes": _described(np.array(graph.class_names) if classes is None else classes),
         "graph": {
@@ -179,7 +181,9 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     def described() -> tuple[NodeClassifier, np.ndarray]:
         kind = method_type(document.method)
         config = kind.config_type.from_dict(document.config)
-        return kind(config, device=device), _array(**document.classes)
+        made = [kind(config, device=device) for _ in range(document.members)]
+        method = made[0] if len(made) == 1 else Ensemble(made)
+        return method, _array(**document.classes)
 
     method, classes = _read(folder / MODEL, described)
     graph = _read(folder / GRAPH, lambda: _graph(arrays, **document.graph))
@@ -246,6 +250,8 @@ class _Document:
     # Models saved before there was "auto" have the scaling of their configuration.
     scaling: str | None = None
     trust: dict[str, Any] | None = None
+    # Those of an ensemble.
+    members: int = count(default=1)
 
 
 def _document(path: Path) -> _Document:

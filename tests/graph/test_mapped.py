@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from dropnode import GrandClassifier, Graph, GraphError
 from dropnode.data.generators import sbm
+from dropnode.data.splits import every_label_split
 from dropnode.errors import ConfigError, DataError, ModelError
 from dropnode.files import file_sha256, seal
 from dropnode.graph import mapped
@@ -183,6 +185,22 @@ def test_the_fingerprint_tells_graphs_and_labels_apart(
     relabelled = graph.with_labels(np.roll(whole.labels, 1), whole.class_names)
     other = open_mapped(stored(sbm.make(**SMALL, seed=1), tmp_path / "other"))
     assert len({g.fingerprint() for g in (graph, relabelled, other)}) == 3
+
+
+def test_another_process_maps_the_same_files(folder: Path, whole: Graph) -> None:
+    graph = open_mapped(folder)
+    changed = graph.with_labels(np.roll(whole.labels, 1), whole.class_names)
+    for original in (graph, graph.with_split(every_label_split(graph.labels)), changed):
+        sent = pickle.dumps(original)
+        assert len(sent) < 3000
+        copy = pickle.loads(sent)
+        assert mapped.is_mapped(copy.features)
+        assert copy.fingerprint() == original.fingerprint()
+        assert (copy.split is None) == (original.split is None)
+    shutil.rmtree(folder)
+    stored(sbm.make(**SMALL, seed=1), folder)
+    with pytest.raises(DataError, match="was changed while it was in use"):
+        pickle.loads(sent)
 
 
 @pytest.mark.parametrize("method", ["grand-plus", "sgc", "logistic", "gcn"])

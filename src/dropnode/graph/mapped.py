@@ -23,9 +23,9 @@ import mmap
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -61,6 +61,13 @@ class MappedGraph(Graph):
 
     folder: Path = field(default=Path(), kw_only=True)
     hashes: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process maps the same files.
+        kept = ("class_names", "split", "name", "notes", "catalogue_name")
+        labels = None if is_mapped(self.labels) else self.labels
+        values = {name: getattr(self, name) for name in kept}
+        return _opened_again, (self.folder, dict(self.hashes), labels, values)
 
     def fingerprint(self) -> str:
         """Return a sha256 of what the manifest has hashes of, and of labels and classes.
@@ -184,6 +191,18 @@ def open_mapped(path: str | os.PathLike[str]) -> MappedGraph:
         folder=folder.resolve(),
         hashes={name: manifest.array(name).sha256 for name in ARRAYS},
     )
+
+
+def _opened_again(
+    folder: Path, hashes: dict[str, str], labels: np.ndarray | None, values: dict[str, Any]
+) -> Graph:
+    """Return a graph that was pickled."""
+    graph = open_mapped(folder)
+    if graph.hashes != hashes:
+        raise DataError(f"{folder} was changed while it was in use; run the same command again")
+    if labels is not None:
+        graph = cast(MappedGraph, graph.with_labels(labels, values["class_names"]))
+    return replace(graph, **values)
 
 
 def is_mapped(array: Any) -> bool:
