@@ -31,17 +31,16 @@ def trained(graph: Graph) -> GrandClassifier:
     return GrandClassifier(ensemble=2, random_state=5, **QUICK).fit(graph)
 
 
-def test_predictions_are_the_mean_of_models_with_the_seeds_from_random_state_on(
+def test_predictions_are_the_mean_of_members_of_which_the_first_has_the_seed(
     graph: Graph, trained: GrandClassifier
 ) -> None:
     assert isinstance(trained.method_, Ensemble)
-    members = [GrandClassifier(random_state=seed, **QUICK).fit(graph) for seed in (5, 6)]
-    # The split is the first seed's for all, so that the second member is another model.
+    single = GrandClassifier(random_state=5, **QUICK).fit(graph)
     alone = [torch.softmax(each.logits(), 1).numpy() for each in trained.method_.members]
-    np.testing.assert_allclose(alone[0], members[0].predict_proba(), atol=1e-5)
+    np.testing.assert_allclose(alone[0], single.predict_proba(), atol=1e-5)
     assert np.abs(alone[1] - alone[0]).max() > 1e-3
     np.testing.assert_allclose(trained.predict_proba(), np.mean(alone, axis=0), atol=1e-6)
-    assert trained.history_ == pytest.approx(members[0].history_) or len(trained.history_) == 3
+    assert [line["epoch"] for line in trained.history_] == [1, 2, 3]
     assert trained.seed_ == 5
 
 

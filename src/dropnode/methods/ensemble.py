@@ -14,7 +14,7 @@ from dropnode.graph.arrays import Matrix
 from dropnode.methods.base import NodeClassifier, Sizes
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.scaling import FeatureScaling
-from dropnode.training import State
+from dropnode.training import Phase, State
 
 
 class Ensemble(NodeClassifier):
@@ -50,6 +50,10 @@ class Ensemble(NodeClassifier):
     def make_network(self, sizes: Sizes) -> nn.Module:
         """Refuse: only members are trained."""
         raise ConfigError("an ensemble is not trained as a whole; train its members")
+
+    def phases(self) -> list[Phase]:
+        """Return none: only members are trained."""
+        return []
 
     def classify(self, tensors: GraphTensors) -> torch.Tensor:
         """Return the logarithms of the mean probabilities."""
