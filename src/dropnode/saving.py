@@ -110,6 +110,7 @@ def save_model(
         How far to believe the model, for :func:`~dropnode.saving.load_trust`.
     """
     folder = Path(folder)
+    members = method.members if isinstance(method, Ensemble) else (method,)
     files = {
         WEIGHTS: safetensors.save(_contiguous(_weights(method))),
         GRAPH: safetensors.save(_contiguous(_arrays_to_save(graph))),
@@ -117,9 +118,9 @@ def save_model(
     document: dict[str, Any] = {
         "format": FORMAT,
         "versions": versions(),
-        "method": method.name,
+        "method": members[0].name,
         "config": method.config.as_dict(),
-        **({"members": len(method.members)} if isinstance(method, Ensemble) else {}),
+        **({"members": len(members)} if len(members) > 1 else {}),
         "scaling": method.scaling.kind,
         "classes": _described(np.array(graph.class_names) if classes is None else classes),
         "graph": {

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dropnode import GrandClassifier, Graph
+from dropnode.analysis.explain import explain
 from dropnode.data.generators import sbm
 from dropnode.errors import ConfigError, ModelError, WorkError
 from dropnode.estimator import fitting
@@ -92,3 +93,8 @@ def test_a_member_that_fails_is_named(graph: Graph, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fitting, "run_local", fail)
     with pytest.raises(WorkError, match="with seed 7 failed: the worker died"):
         GrandClassifier(ensemble=2, random_state=7, **QUICK).fit(graph)
+
+
+def test_an_ensemble_cannot_be_explained_and_that_is_said(trained: GrandClassifier) -> None:
+    with pytest.raises(ConfigError, match="ensemble cannot be taken apart"):
+        explain(trained.method_, 3)

@@ -28,11 +28,12 @@ class Ensemble(NodeClassifier):
         The same method with the same configuration, trained on the same graph.
     """
 
+    name = "ensemble"
+
     def __init__(self, members: Sequence[NodeClassifier]) -> None:
         first = members[0]
         super().__init__(first.config, device=str(first.device))
         self.members = tuple(members)
-        self.name = first.name  # type: ignore[misc]
         if hasattr(first, "scaling"):
             self._share(first)
 
