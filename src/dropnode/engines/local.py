@@ -184,7 +184,9 @@ def _conditions_of_workers() -> Iterator[None]:
     without end; Python stops that with an error.
     """
     main = sys.modules["__main__"]
-    known = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
+    known: dict[str, Any] = {
+        name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)
+    }
     masks = hasattr(signal, "pthread_sigmask")
     if masks:
         # A terminal sends Ctrl-C to every process. A worker that is still starting cannot ignore
