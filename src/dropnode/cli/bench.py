@@ -18,7 +18,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help=f"Some of {','.join(PARTS)}, separated by commas. Default: all but accuracy and scale.",
+            help=f"Some of {','.join(PARTS)}, separated by commas. Default: all but the last two.",
         ),
     ] = None,
     full: Annotated[
