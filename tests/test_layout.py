@@ -23,7 +23,9 @@ bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 
-METHODS = "tensors presets base graph_attention grand grand_plus baselines table listing".split()
+METHODS = (
+    "tensors presets base ensemble graph_attention grand grand_plus baselines table listing".split()
+)
 """The same inside ``methods``."""
 
 

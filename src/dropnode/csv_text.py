@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from dropnode.files import atomic_write
 
 MARKS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """What a formula can begin with."""
+
+ROWS = 100_000
+"""How many rows are written at a time."""
 
 
 def neutral(value: Any) -> Any:
@@ -58,9 +62,11 @@ def csv_lines(rows: Iterable[Iterable[Any]], *, quoted: bool = False) -> str:
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows to a CSV file, whole or not at all."""
+    """Write rows to a CSV file, whole or not at all; some at a time, so there may be many."""
+    rest = iter(rows)
     with atomic_write(path, "w") as file:
-        file.write(csv_lines(rows))
+        while block := list(islice(rest, ROWS)):
+            file.write(csv_lines(block))
 
 
 def csv_rows(text: str) -> list[tuple[int, dict[str, Any]]]:

@@ -32,10 +32,12 @@ from dropnode.files import json_bytes, record_sha256, write_bytes
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, compressed_rows
 from dropnode.graph.checks import PARTS
+from dropnode.graph.mapped import MappedGraph, open_mapped
 from dropnode.methods.base import NodeClassifier
+from dropnode.methods.ensemble import Ensemble
 from dropnode.methods.table import method_type
 from dropnode.ops.scaling import KINDS, FeatureScaling
-from dropnode.settings import parse_json, read_record, suggestion
+from dropnode.settings import count, parse_json, read_record, suggestion
 
 if TYPE_CHECKING:
     from dropnode.tables import Encoders
@@ -108,6 +110,7 @@ def save_model(
         How far to believe the model, for :func:`~dropnode.saving.load_trust`.
     """
     folder = Path(folder)
+    members = method.members if isinstance(method, Ensemble) else (method,)
     files = {
         WEIGHTS: safetensors.save(_contiguous(_weights(method))),
         GRAPH: safetensors.save(_contiguous(_arrays_to_save(graph))),
@@ -115,8 +118,9 @@ def save_model(
     document: dict[str, Any] = {
         "format": FORMAT,
         "versions": versions(),
-        "method": method.name,
+        "method": members[0].name,
         "config": method.config.as_dict(),
+        **({"members": len(members)} if len(members) > 1 else {}),
         "scaling": method.scaling.kind,
         "classes": _described(np.array(graph.class_names) if classes is None else classes),
         "graph": {
@@ -124,7 +128,7 @@ def save_model(
             "class_names": graph.class_names,
             "features": graph.features.shape,
             "split": None if graph.split is None else graph.split.name,
-            "ids": _described(graph.ids) if _id_arrays(graph.ids) is None else None,
+            **_place(graph),
         },
         "catalogue_name": graph.catalogue_name,
         "provenance": provenance or {},
@@ -178,7 +182,9 @@ def load_model(folder: str | Path, device: str = "cpu") -> SavedModel:
     def described() -> tuple[NodeClassifier, np.ndarray]:
         kind = method_type(document.method)
         config = kind.config_type.from_dict(document.config)
-        return kind(config, device=device), _array(**document.classes)
+        made = [kind(config, device=device) for _ in range(document.members)]
+        method = made[0] if len(made) == 1 else Ensemble(made)
+        return method, _array(**document.classes)
 
     method, classes = _read(folder / MODEL, described)
     graph = _read(folder / GRAPH, lambda: _graph(arrays, **document.graph))
@@ -245,6 +251,8 @@ class _Document:
     # Models saved before there was "auto" have the scaling of their configuration.
     scaling: str | None = None
     trust: dict[str, Any] | None = None
+    # Those of an ensemble.
+    members: int = count(default=1)
 
 
 def _document(path: Path) -> _Document:
@@ -343,13 +351,23 @@ def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(f"unknown tensor {name!r}{suggestion(name, known)}")
 
 
+def _place(graph: Graph) -> dict[str, Any]:
+    """Return ids that are no tensors, or, of a mapped graph, where it is and what it is."""
+    if isinstance(graph, MappedGraph):
+        return {"folder": str(graph.folder), "fingerprint": graph.fingerprint()}
+    return {"ids": _described(graph.ids) if _id_arrays(graph.ids) is None else None}
+
+
 def _arrays_to_save(graph: Graph) -> Arrays:
-    arrays = _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
-    arrays |= _id_arrays(graph.ids) or {}
-    if sp.issparse(graph.features):
-        arrays |= _csr("features", graph.features)
-    else:
-        arrays["features"] = graph.features
+    arrays: Arrays = {}
+    # A mapped graph stays where it is.
+    if not isinstance(graph, MappedGraph):
+        arrays |= _csr("adjacency", graph.adjacency) | {"labels": graph.labels}
+        arrays |= _id_arrays(graph.ids) or {}
+        if sp.issparse(graph.features):
+            arrays |= _csr("features", graph.features)
+        else:
+            arrays["features"] = graph.features
     if graph.split is not None:
         arrays |= {f"split/{part}": getattr(graph.split, part) for part in PARTS}
     return arrays
@@ -361,12 +379,20 @@ def _graph(
     class_names: list[str],
     features: list[int],
     split: str | None,
-    ids: dict[str, Any] | None,
+    ids: dict[str, Any] | None = None,
+    folder: str | None = None,
+    fingerprint: str | None = None,
 ) -> Graph:
     parts = {part: arrays[f"split/{part}"] for part in PARTS if split is not None}
     matrices = [f"{name}/{part}" for name in ("adjacency", "features") for part in _CSR]
     known = ["features", "labels", *_IDS, *(f"split/{part}" for part in parts)]
     _check_names(arrays, [*matrices, *known])
+    own = None if split is None else Split(**parts, name=split)
+    if folder is not None:
+        mapped = open_mapped(folder)
+        if mapped.fingerprint() != fingerprint:
+            raise ModelError(f"{folder} is not the graph that the model was trained on; restore it")
+        return mapped.with_split(own)
     # The builder checks everything, so that even a forged folder gives a sound graph.
     return Graph.from_scipy(
         _matrix("adjacency", arrays, [features[0], features[0]]),
@@ -374,7 +400,7 @@ def _graph(
         arrays["labels"],
         ids=_ids(arrays) if ids is None else _array(**ids),
         class_names=class_names,
-        split=None if split is None else Split(**parts, name=split),
+        split=own,
         name=name,
     )
 

@@ -315,3 +315,18 @@ def test_cores_are_those_this_process_may_use() -> None:
     assert cores() == len(allowed)
     assert usable_jobs(None, 1) == 1
     assert usable_jobs(None, 10_000) == len(allowed)
+
+
+def test_a_script_that_works_at_its_top_level_is_not_run_again_by_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('runs', flush=True)\n"
+        "import operator\n"
+        "from dropnode.engines.local import run_local\n"
+        "print(sorted(run_local(operator.add, [1, 2], 2, shared=10)))\n"
+        "print(__file__ == __import__('sys').argv[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.splitlines() == ["runs", "[(1, 11), (2, 12)]", "True"], done.stderr

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dropnode import memory
 from dropnode.errors import GraphError, WorkError
-from dropnode.graph import Graph, Split
+from dropnode.graph import Graph, Split, checks
 from dropnode.graph.checks import encode_labels
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -573,3 +573,41 @@ def test_a_view_that_claims_any_size_is_refused(
         Graph.from_edges([], np.broadcast_to(np.float32(1), shape))
     with pytest.raises(WorkError, match="labels needs at least"):
         Graph.from_edges([], np.eye(3), range(10**12))
+
+
+MIXED = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.integers(2**62, 2**65))
+
+
+@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
+@given(
+    st.one_of(st.lists(kind, min_size=1, unique=True) for kind in (MIXED, st.text(max_size=3))),
+    st.data(),
+)
+def test_many_names_are_looked_up_as_few_are(ids: list[Any], data: st.DataObject) -> None:
+    known = st.sampled_from(ids)
+    pairs = data.draw(st.lists(st.tuples(known, known), min_size=1))
+    arrays = [pairs, np.array(pairs, dtype=object)]
+    if all(isinstance(name, str) for name in ids):
+        # NumPy drops zeros at the end of text.
+        arrays += [np.array(pairs)] if not any("\0" in name for name in ids) else []
+    features = np.ones((len(ids), 1))
+    few = Graph.from_edges(pairs, features, ids=ids).adjacency.toarray()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "MANY", 0)
+        for edges in arrays:
+            many = Graph.from_edges(edges, features, ids=ids).adjacency.toarray()
+            np.testing.assert_array_equal(many, few)
+        stranger = "stranger" if isinstance(ids[0], str) else -99
+        with pytest.raises(GraphError, match=f"edge 0 joins the unknown node {stranger!r}"):
+            Graph.from_edges([(stranger, ids[0])], features, ids=ids)
+
+
+def test_names_of_another_kind_are_unknown_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MANY", 0)
+    for ids, edges in (
+        (["7", "8"], [(7, 8)]),
+        ([7, 8], [("7", "8")]),
+        (["a", "b"], [(b"a", b"b")]),
+    ):
+        with pytest.raises(GraphError, match="unknown node"):
+            Graph.from_edges(edges, np.ones((2, 1)), ids=ids)

@@ -203,3 +203,16 @@ def test_unusable_features_are_named() -> None:
         links(np.ones((3, 2)), LINE, k=1)
     with pytest.raises(GraphError, match="empty"):
         nearest_neighbour_graph(np.empty((0, 2)), k=1)
+
+
+@pytest.mark.parametrize("copies", [0, 30, 200])
+def test_links_need_no_query_of_all_rows_unless_rows_have_copies(copies: int) -> None:
+    training = points(2, 300)
+    training[:copies] = training[0]
+    new = np.concatenate([points(1, 20), training[:2]])
+    index = NeighbourIndex(training, 4)
+    found = index.links(new).toarray()
+    assert ("_between" in vars(index)) == (copies > 0)
+    expected = naive_edges(new, training, 4, same=False)
+    # Which of the copies are joined is arbitrary; all of them weigh the same.
+    np.testing.assert_allclose(np.sort(found), np.sort(expected), rtol=1e-3)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 
 import oracles
 from dropnode.graph import Graph
-from dropnode.ops.propagation import SparseMatrix, mixed_order, normalise, propagated_rows
+from dropnode.ops import propagation
+from dropnode.ops.propagation import (
+    SparseMatrix,
+    mixed_order,
+    normalise,
+    power_rows,
+    propagated_rows,
+    shared,
+)
 from dropnode.ops.randomness import Stream, keep_mask
 from oracles import RandomGraph, assert_rounded, random_graphs
 
@@ -209,3 +218,41 @@ def test_a_symmetric_matrix_is_kept_once_and_reweighted_it_no_longer_is() -> Non
     dropped = matrix.reweighted(torch.tensor([1.0, 0.0, 1.0]))
     assert dropped.to_dense().tolist() == [[0.5, 0.0], [2.0, 0.0]]
     assert dropped.transpose.to_dense().tolist() == [[0.5, 2.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("columns", [3, 70])
+def test_few_features_are_propagated_instead_of_many_rows(
+    columns: int, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(1)
+    nodes, order = 160, 4
+    adjacency = sp.random_array((nodes, nodes), density=0.05, rng=generator, dtype=np.float32)
+    adjacency = sp.csr_array(adjacency + adjacency.T)
+    operator = SparseMatrix.from_scipy(normalise(adjacency), symmetric=True)
+    x = generator.standard_normal((nodes, columns)).astype(np.float32)
+    features = SparseMatrix.from_scipy(sp.csr_array(x)) if sparse else torch.from_numpy(x)
+    hops = operator.to_dense().double().numpy()
+    rows = generator.integers(nodes, size=150)
+    widths: list[int] = []
+    original = propagation._mixed
+    monkeypatch.setattr(
+        propagation, "_mixed", lambda m, x, k: widths.append(x.shape[1]) or original(m, x, k)
+    )
+    found = propagated_rows(operator, features, torch.from_numpy(rows), order).numpy()
+    assert sum(widths) == columns
+    single = power_rows(operator, features, torch.from_numpy(rows), order).numpy()
+    power = np.linalg.matrix_power
+    for result, matrix in ((found, oracles.mixed(hops, order)), (single, power(hops, order))):
+        magnitude = np.abs(matrix) @ np.abs(x)
+        operations = 3 + order * (nodes + 1) + nodes
+        assert_rounded(result, (matrix @ x)[rows], magnitude[rows], operations)
+
+
+def test_a_read_only_array_is_shared_without_a_copy_or_a_warning() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    array.flags.writeable = False
+    tensor = shared(array)
+    assert tensor.data_ptr() == array.ctypes.data
+    del array
+    assert tensor.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]

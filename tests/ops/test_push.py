@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dropnode.ops.propagation import SparseMatrix, normalise
 from dropnode.ops.push import (
     WALKS,
-    power_rows,
     pushed_rows,
+    walk_power_rows,
     walk_shares,
     walked,
     walked_rows,
@@ -222,7 +222,7 @@ def test_exact_products_and_rows(
     features = SparseMatrix.from_scipy(sp.csr_array(x)) if sparse else torch.from_numpy(x)
     part = walked_rows(operator, degrees, features, torch.from_numpy(rows), shares)
     assert_rounded(part.numpy(), expected[rows], magnitude[rows], steps)
-    powers = power_rows(operator, degrees, features, torch.from_numpy(rows), 2)
+    powers = walk_power_rows(operator, degrees, features, torch.from_numpy(rows), 2)
     for number, found in enumerate(powers):
         power = np.linalg.matrix_power(transition(adjacency), number)[rows]
         assert_rounded(found.numpy(), power @ x, power @ np.abs(x), steps)

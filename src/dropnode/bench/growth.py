@@ -7,7 +7,6 @@ Each size is measured in its own process, which has its own peak of memory.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +15,9 @@ import numpy as np
 
 from dropnode.bench.epochs import ENDLESS, LoopTraining
 from dropnode.bench.memory import forget_peak, peak_mb, resident_mb
+from dropnode.bench.processes import measured_apart
 from dropnode.bench.timing import Announce, alternate, quiet
 from dropnode.data import load_dataset
-from dropnode.errors import WorkError
 from dropnode.graph import Graph
 from dropnode.methods.grand.config import preset
 from dropnode.methods.grand.model import Grand
@@ -39,7 +38,7 @@ def measure(
     rows = []
     for nodes in sizes:
         announce(f"scaling: {nodes:,} nodes")
-        rows.append(_in_a_process(nodes))
+        rows.append(measured_apart("dropnode.bench.growth", nodes, what=f"{nodes:,} nodes"))
     exponents = {
         name: exponent(sizes, [row[key] for row in rows])
         for name, key in (("epoch", "epoch_ms"), ("peak", "peak_mb"), ("working", "working_mb"))
@@ -88,19 +87,6 @@ def _graph(nodes: int) -> Graph:
 def _training(graph: Graph) -> LoopTraining:
     _, config = preset("default", "sbm")
     return LoopTraining(Grand(config.replace(**ENDLESS)), graph)
-
-
-def _in_a_process(nodes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "dropnode.bench.growth", str(nodes)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        said = finished.stderr.strip().splitlines() or ["no message; out of memory?"]
-        raise WorkError(
-            f"the measurement of {nodes:,} nodes ended with code {finished.returncode} "
-            f"({said[-1]}); free memory, or measure other parts with --only"
-        )
-    row: dict[str, Any] = json.loads(finished.stdout)
-    return row
 
 
 if __name__ == "__main__":

@@ -33,28 +33,32 @@ _TIME, _MEMORY, _WORKING = "#0072B2", "#D55E00", "#CC79A7"
 
 def save_picture(path: Path, result: dict[str, Any]) -> bool:
     """Draw the measured parts into a PNG file; return whether there was anything to draw."""
-    bars, growth = "epoch" in result, "scaling" in result
-    if not (bars or growth):
+    bars, growth, whole = ("epoch" in result, "scaling" in result, "scale" in result)
+    if not (bars or growth or whole):
         return False
-    figure = Figure(figsize=(7.5 * bars + 4.8 * growth, 6.2), layout="constrained")
+    figure = Figure(figsize=(7.5 * bars + 4.8 * (growth + whole), 6.2), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[call-arg,union-attr]
-    columns = figure.add_gridspec(2, bars + growth, width_ratios=[1.6] * bars + [1.0] * growth)
+    widths = [1.6] * bars + [1.0] * (growth + whole)
+    columns = figure.add_gridspec(2, len(widths), width_ratios=widths)
     if bars:
         _draw_epochs(figure.add_subplot(columns[:, 0]), result["epoch"])
     if growth:
-        time = figure.add_subplot(columns[0, -1])
-        _draw_growth(time, result, [("epoch_ms", "epoch", "one epoch", _TIME)])
+        rows, powers = result["scaling"], result["exponents"]
+        time = figure.add_subplot(columns[0, int(bars)])
+        _draw_growth(time, rows, powers, [("epoch_ms", "epoch", "one epoch", _TIME)])
         time.set_title("Growth with the graph", loc="left", fontweight="bold")
         time.set_ylabel("ms an epoch")
         time.tick_params(labelbottom=False)
-        memory = figure.add_subplot(columns[1, -1], sharex=time)
+        memory = figure.add_subplot(columns[1, int(bars)], sharex=time)
         series = [
             ("peak_mb", "peak", "whole process", _MEMORY),
             ("working_mb", "working", "without interpreter", _WORKING),
         ]
-        _draw_growth(memory, result, series)
+        _draw_growth(memory, rows, powers, series)
         memory.set_ylabel("peak memory, MB")
         memory.set_xlabel("nodes (block model, 10 neighbours, 100 features)")
+    if whole:
+        _draw_scale(figure, columns[:, -1], result)
     machine = result["machine"]
     figure.supxlabel(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
@@ -114,13 +118,39 @@ def _draw_epochs(axes: Axes, rows: list[dict[str, Any]]) -> None:
     _tidy(axes, grid="x")
 
 
+def _draw_scale(figure: Figure, place: Any, result: dict[str, Any]) -> None:
+    """Draw GRAND+ on growing graphs, and the other methods where they were measured."""
+    own = [row for row in result["scale"] if row["method"] == "grand-plus"]
+    others = [row for row in result["scale"] if row["method"] != "grand-plus"]
+    places = place.subgridspec(2, 1)
+    time = figure.add_subplot(places[0])
+    memory = figure.add_subplot(places[1], sharex=time)
+    panels = [
+        (time, ("cpu_seconds", "cpu_seconds", "GRAND+", _TIME), "CPU seconds"),
+        (memory, ("working_mb", "working_mb", "GRAND+", _MEMORY), "peak memory, MB"),
+    ]
+    for axes, series, title in panels:
+        for row in others:
+            axes.plot(row["nodes"], row[series[0]], "x", color="0.5")
+            told = f" {row['method']} {row['test_accuracy']:.0f} %"
+            axes.annotate(told, (row["nodes"], row[series[0]]), fontsize=8, color="0.4")
+        _draw_growth(axes, own, result["scale_exponents"], [series])
+        axes.set_ylabel(title)
+    time.set_title("From a graph on disk to all predictions", loc="left", fontweight="bold")
+    time.tick_params(labelbottom=False)
+    memory.set_xlabel("nodes (heavy tails, 20 neighbours, 64 features)")
+
+
 def _draw_growth(
-    axes: Axes, result: dict[str, Any], series: list[tuple[str, str, str, str]]
+    axes: Axes,
+    rows: list[dict[str, Any]],
+    powers: dict[str, float],
+    series: list[tuple[str, str, str, str]],
 ) -> None:
-    nodes = np.array([row["nodes"] for row in result["scaling"]], dtype=float)
+    nodes = np.array([row["nodes"] for row in rows], dtype=float)
     for key, fitted, name, colour in series:
-        values = np.array([row[key] for row in result["scaling"]], dtype=float)
-        power = result["exponents"][fitted]
+        values = np.array([row[key] for row in rows], dtype=float)
+        power = powers[fitted]
         level = np.exp(np.mean(np.log(values) - power * np.log(nodes)))
         axes.plot(nodes, level * nodes**power, "--", color=colour, linewidth=1)
         axes.plot(nodes, values, "o", color=colour, markersize=6)

@@ -19,6 +19,7 @@ def print_report(result: dict[str, Any], console: Console) -> None:
         ("propagation", _propagation_table),
         ("scaling", _scaling_table),
         ("accuracy", _accuracy_table),
+        ("scale", _scale_table),
     ):
         if part in result:
             console.print()
@@ -132,6 +133,30 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
             f"{min(accuracies):.1f} to {max(accuracies):.1f}",
             f"{row['paper']:.1f}",
         )
+    return table
+
+
+def _scale_table(result: dict[str, Any]) -> Table:
+    table = _table(
+        "From a graph on disk to predictions of all nodes",
+        ("method",),
+        ("nodes", "edges", "s", "CPU s", "peak MB", "without interpreter", "accuracy (%)"),
+    )
+    table.caption = "Block models with heavy-tailed degrees and weak features; presets default."
+    for row in result["scale"]:
+        table.add_row(
+            row["method"],
+            f"{row['nodes']:,}",
+            f"{row['edges']:,}",
+            digits(row["seconds"]),
+            digits(row["cpu_seconds"]),
+            f"{row['peak_mb']:,.0f}",
+            f"{row['working_mb']:,.0f}",
+            f"{row['test_accuracy']:.1f}",
+        )
+    powers = result["scale_exponents"]
+    shown = [f"{powers[name]:.2f}" for name in ("seconds", "cpu_seconds", "working_mb")]
+    table.add_row("exponent", "", "", *shown[:2], "", shown[2], "", style="bold")
     return table
 
 

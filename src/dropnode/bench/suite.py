@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dropnode.bench import accuracy, baselines, epochs, growth, throughput
+from dropnode.bench import accuracy, baselines, epochs, growth, scale, throughput
 from dropnode.bench.parts import PARTS, QUICK_PARTS
 from dropnode.bench.timing import Announce, quiet
 from dropnode.errors import ConfigError
@@ -55,6 +55,9 @@ def run(
         result["scaling"], result["exponents"] = growth.measure(sizes, announce)
     if "accuracy" in parts:
         result["accuracy"] = accuracy.measure(announce)
+    if "scale" in parts:
+        sizes = scale.SIZES + (scale.LARGE_SIZES if full else ())
+        result["scale"], result["scale_exponents"] = scale.measure(sizes, announce=announce)
     result["seconds"] = time.perf_counter() - started
     return result
 

@@ -18,6 +18,7 @@ from dropnode import __version__
 from dropnode.cli.attack import attack
 from dropnode.cli.bench import bench
 from dropnode.cli.common import USAGE_ERROR, WORK_ERROR
+from dropnode.cli.convert import convert
 from dropnode.cli.datasets import datasets_app
 from dropnode.cli.explain import explain
 from dropnode.cli.fit import fit
@@ -46,6 +47,7 @@ app.command()(train)
 app.command()(inspect)
 app.command()(fit)
 app.command()(predict)
+app.command()(convert)
 app.command()(explain)
 app.add_typer(datasets_app, name="datasets")
 app.command()(methods)

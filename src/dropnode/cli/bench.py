@@ -18,12 +18,14 @@ def bench(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help=f"Some of {','.join(PARTS)}, separated by commas. Default: all but accuracy.",
+            help=f"Some of {','.join(PARTS)}, separated by commas. Default: all but the last two.",
         ),
     ] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Also graphs of up to a million nodes, and accuracy."),
+        typer.Option(
+            "--full", help="Also larger graphs, of up to ten million nodes in scale, and all parts."
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("bench"),
     as_json: AsJson = False,

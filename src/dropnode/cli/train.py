@@ -25,8 +25,8 @@ def train(
     dataset: Annotated[
         str,
         typer.Argument(
-            help="A name (see: dropnode datasets list) or the path of an .npz file; also with "
-            "transforms, such as cora@random-edges:rate=0.1",
+            help="A name (see: dropnode datasets list), the path of an .npz file, or a folder of "
+            "dropnode convert; also with transforms, such as cora@random-edges:rate=0.1",
         ),
     ] = ("digits"),
     method: Annotated[

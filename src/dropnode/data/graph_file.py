@@ -32,14 +32,17 @@ from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.files import atomic_write, exists, to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.checks import PARTS
+from dropnode.graph.mapped import is_mapped_folder, open_mapped
 from dropnode.settings import shown
 
 ENDING = ".npz"
 
 
 def is_path(name: str | os.PathLike[str]) -> bool:
-    """Return whether a dataset is given by the path of a file rather than by a name."""
-    return not isinstance(name, str) or name.endswith(ENDING) or "/" in name or os.sep in name
+    """Return whether a dataset is given by the path of a file or folder rather than by a name."""
+    if not isinstance(name, str) or name.endswith(ENDING) or "/" in name or os.sep in name:
+        return True
+    return is_mapped_folder(name)
 
 
 def check_ending(path: str | os.PathLike[str]) -> Path:
@@ -101,7 +104,7 @@ def save_graph(graph: Graph, path: str | os.PathLike[str], *, origin: str = "") 
 
 
 def read_graph(path: str | os.PathLike[str]) -> Graph:
-    """Read a graph from an ``npz`` file, with its split if it has one.
+    """Read a graph from an ``npz`` file, with its split if it has one, or open a folder.
 
     Raises
     ------
@@ -112,6 +115,8 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
     GraphError
         If its arrays do not make a graph.
     """
+    if is_mapped_folder(path):
+        return open_mapped(path)
     file = check_ending(path)
     if not exists(file) or not file.is_file():
         raise ConfigError(
@@ -139,8 +144,11 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
 
 
 def has_split(path: str | os.PathLike[str]) -> bool:
-    """Return whether an ``npz`` file holds a split, without reading its arrays."""
-    return not member_names(check_ending(path)).isdisjoint(PARTS)
+    """Return whether an ``npz`` file holds a split, without reading its arrays.
+
+    The folder of a graph has none.
+    """
+    return not is_mapped_folder(path) and not member_names(check_ending(path)).isdisjoint(PARTS)
 
 
 def _split(arrays: Mapping[str, np.ndarray], file: Path) -> Split | None:

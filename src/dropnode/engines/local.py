@@ -14,6 +14,7 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -176,7 +177,16 @@ def _cause_of_death(code: int | None) -> str:
 
 @contextmanager
 def _conditions_of_workers() -> Iterator[None]:
-    """Start processes that compute with one thread and leave Ctrl-C to their parent."""
+    """Start processes that compute with one thread, and leave Ctrl-C and the script to the parent.
+
+    Python would run the caller's script in every process it starts, to find functions of it, of
+    which there are none here. A script that trains at its top level would then start processes
+    without end; Python stops that with an error.
+    """
+    main = sys.modules["__main__"]
+    known: dict[str, Any] = {
+        name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)
+    }
     masks = hasattr(signal, "pthread_sigmask")
     if masks:
         # A terminal sends Ctrl-C to every process. A worker that is still starting cannot ignore
@@ -185,9 +195,11 @@ def _conditions_of_workers() -> Iterator[None]:
         resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
+        vars(main).update(dict.fromkeys(known))
         with set_variables(ONE_THREAD):
             yield
     finally:
+        vars(main).update(known)
         if masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,8 +18,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import dropnode
-from dropnode.data.splits import every_label_split
 from dropnode.errors import ConfigError, GraphError, ModelError
+from dropnode.estimator.fitting import Fitted, Job, fitted, fitted_members
 from dropnode.estimator.inputs import (
     check_graph,
     labelled_nodes,
@@ -31,7 +30,7 @@ from dropnode.estimator.inputs import (
     same_nodes,
     table_graph,
 )
-from dropnode.estimator.labels import class_weights, own_split, scored_nodes, validation_record
+from dropnode.estimator.labels import own_split, scored_nodes, validation_record
 from dropnode.files import to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, plain
@@ -40,14 +39,15 @@ from dropnode.graph.foreign import refuse_graph
 from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
+from dropnode.methods.ensemble import Ensemble
 from dropnode.methods.grand.config import GrandConfig
 from dropnode.methods.presets import DEFAULT
-from dropnode.methods.table import configuration, restore_method
+from dropnode.methods.table import configuration
 from dropnode.saving import load_model, save_model
 from dropnode.settings import Config, read_value, suggestion
+from dropnode.settings import count as count_field
 from dropnode.settings import seed as seed_field
-from dropnode.training import Outcome, train
-from dropnode.training.progress import ProgressBar
+from dropnode.training.progress import StepsBar
 
 if TYPE_CHECKING:
     from dropnode.tables import Encoders
@@ -62,6 +62,10 @@ FEW = 10
 would often agree on a single class, and no validation node would tell. With one label per class of
 Cora, Citeseer and ACM: 27, 17 and 33 % with consistency, 39, 42 and 43 % without; with five labels
 78, 60 and 43 % against 73, 61 and 67 % (three splits each, rows of length two)."""
+
+
+MOST_MEMBERS = 1000
+"""The most members of an ensemble."""
 
 
 def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:
@@ -124,6 +128,10 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     options : dict, optional
         Configuration keys that only other methods have, such as ``{"teleport": 0.2}`` of
         ``"appnp"``.
+    ensemble : int
+        How many times to train, with the seeds from ``random_state`` on. Predictions are the mean
+        of the members' probabilities. Members are trained side by side in processes of one thread
+        each. ``history_``, ``validation_`` and ``best_epoch_`` are those of the first.
     **config
         Any key of :class:`dropnode.methods.grand.config.GrandConfig`, such as ``hidden=32`` or
         ``order=4``; None leaves it to the preset. A key that the chosen method does not have is an
@@ -185,6 +193,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         device: str = "cpu",
         verbose: bool = False,
         options: dict[str, Any] | None = None,
+        ensemble: int = 1,
         **config: Any,
     ) -> None:
         self.preset = preset
@@ -197,6 +206,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.verbose = verbose
         self.options = options
+        self.ensemble = ensemble
         for name in GrandConfig.names():
             setattr(self, name, config.pop(name, None))
         for name in config:
@@ -235,14 +245,14 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         nodes.check_trainable(split)
         self.preset_, config = self._configuration(nodes, split)
         self.seed_, self.validated_ = int(seed), len(split.val) > 0
-        method, outcome = self._trained(config, nodes, split, classes, weights, int(seed))
-        self.validation_history_ = outcome.measured if self.validated_ else []
-        self.validation_ = validation_record(outcome, split)
-        if nodes.split is None and self.validated_:
-            split = every_label_split(nodes.labels)
-            config = method.trained_as_long(outcome)
-            method, outcome = self._trained(config, nodes, split, classes, weights, int(seed))
-        self._learnt(method, nodes.with_split(split), classes)
+        job = Job(
+            self.method, config, nodes, split, classes, self.class_weight, weights, self.device
+        )
+        first, method = self._fitted(job, int(seed))
+        outcome = first.outcome
+        self.validation_history_ = first.validated.measured if self.validated_ else []
+        self.validation_ = validation_record(first.validated, split)
+        self._learnt(method, nodes.with_split(first.split), classes)
         self.history_ = outcome.measured
         self.best_epoch_, self.n_iter_ = outcome.best_epoch, outcome.epochs
         return self
@@ -411,6 +421,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         """Raise :class:`ConfigError` if a parameter has a wrong type, before any work is done."""
         for name, kind in _KINDS.items():
             read_value(kind, getattr(self, name), name)
+        read_value(int, self.ensemble, "ensemble", count_field(most=MOST_MEMBERS))
         check_graph(self.graph)
 
     def _features(self, X: Any, **options: Any) -> Matrix:
@@ -426,28 +437,17 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             )
         return canonical(features) if sp.issparse(features) else features
 
-    def _trained(
-        self,
-        config: Config,
-        graph: Graph,
-        split: Split,
-        classes: np.ndarray,
-        weights: np.ndarray | None,
-        seed: int,
-    ) -> tuple[NodeClassifier, Outcome]:
-        codes, given = graph.labels[split.train], None if weights is None else weights[split.train]
-        of_classes = class_weights(self.class_weight, classes, codes, given)
-        method = restore_method(self.method, config.identity(), self.device, of_classes, weights)
-        shown = (
-            ProgressBar(self.method, Console(stderr=True), closing=True)
-            if self.verbose
-            else nullcontext()
-        )
-        with shown as bar:
-            outcome = train(method, graph, split, seed=seed, callbacks=[bar] if bar else [])
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        return method, outcome
+    def _fitted(self, job: Job, seed: int) -> tuple[Fitted, NodeClassifier]:
+        """Train; return the training of the first seed, and what predicts."""
+        if self.ensemble == 1:
+            made = fitted(job, seed, verbose=self.verbose)
+            return made, made.method
+        # Known to be valid before any of them is trained.
+        read_value(int, seed + self.ensemble - 1, "the seed of the last member", seed_field())
+        console = Console(stderr=True, quiet=not self.verbose)
+        with StepsBar("members trained", console) as bar:
+            members = fitted_members(job, range(seed, seed + self.ensemble), bar.watch)
+        return members[0], Ensemble([each.method for each in members])
 
     def _configuration(self, graph: Graph, split: Split) -> tuple[str, Config]:
         name, config = configuration(self.method, graph.catalogue_name, self.preset)

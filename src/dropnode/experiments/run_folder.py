@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dropnode.csv_text import write_csv
+from dropnode.csv_text import ROWS, write_csv
 from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.measures import Training
 from dropnode.files import is_vacant, remove_leftovers, seal, write_json
+from dropnode.graph import Graph
+from dropnode.graph.checks import PARTS
 from dropnode.methods.base import NodeClassifier
 from dropnode.saving import save_model
 from dropnode.settings import read_record, read_sealed
@@ -196,20 +199,7 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
     write_csv(
         out / "history.csv", [columns, *([line.get(k, "") for k in columns] for line in lines)]
     )
-    part = np.full(graph.num_nodes, "", dtype=object)
-    for name in ("train", "val", "test"):
-        part[getattr(graph.split, name)] = name
-    names = np.array([*graph.class_names, ""], dtype=object)  # the last is for unknown, -1
-    predicted = zip(
-        graph.ids.tolist(),
-        part,
-        names[graph.labels],
-        names[probabilities.argmax(axis=1)],
-        (f"{value:.6f}" for value in probabilities.max(axis=1)),
-        strict=True,
-    )
-    heads = ("id", "part", "label", "predicted", "confidence")
-    write_csv(out / "predictions.csv", [heads, *predicted])
+    write_csv(out / "predictions.csv", _predictions(graph, probabilities))
     values = asdict(result)
     provenance = {key: values[key] for key in ("dataset", "split", "preset", "method", "seed")}
     extra = {
@@ -229,6 +219,26 @@ def write_folder(out: Path, training: Training, result: RunResult) -> None:
         )
     write_json(out / RESULT, seal(values))
     check_folder(out)
+
+
+def _predictions(graph: Graph, probabilities: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of ``predictions.csv``, made for some nodes at a time."""
+    yield "id", "part", "label", "predicted", "confidence"
+    part = np.zeros(graph.num_nodes, dtype=np.int8)
+    for code, name in enumerate(PARTS, 1):
+        part[getattr(graph.split, name)] = code
+    parts = np.array(["", *PARTS], dtype=object)
+    names = np.array([*graph.class_names, ""], dtype=object)  # the last is for unknown, -1
+    for first in range(0, graph.num_nodes, ROWS):
+        own = slice(first, first + ROWS)
+        yield from zip(
+            graph.ids[own].tolist(),
+            parts[part[own]],
+            names[graph.labels[own]],
+            names[probabilities[own].argmax(axis=1)],
+            (f"{value:.6f}" for value in probabilities[own].max(axis=1)),
+            strict=True,
+        )
 
 
 def _result(out: Path) -> RunResult | None:

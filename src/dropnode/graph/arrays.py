@@ -89,8 +89,11 @@ def plain(values: Any) -> Any:
 def lighter(features: Matrix) -> Matrix:
     """Return features dense or sparse, whichever takes less memory.
 
-    So a result does not depend on the form in which a caller happened to have the features.
+    So a result does not depend on the form in which a caller happened to have the features. Those
+    that are mapped from a file stay there.
     """
+    if isinstance(features, np.memmap):
+        return features
     sparse = sp.issparse(features)
     entries = features.nnz if sparse else int(np.count_nonzero(features))
     if lighter_sparse(entries, features.shape):

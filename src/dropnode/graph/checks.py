@@ -30,6 +30,9 @@ PARTS = ("train", "val", "test")
 # Twice the square of a node count has to fit in 64 bits: to_adjacency sorts edges by such a key.
 MAX_NODES = 2**31 - 1
 
+MANY = 100_000
+"""From so many names on, Arrow looks them up."""
+
 
 def encode_labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Turn labels of any kind into codes and the sorted distinct classes.
@@ -172,9 +175,38 @@ def _positions(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
         found = np.full(len(names), -1, dtype=np.int64)
         found[known] = names[known]
         return found
+    hashed = _hashed_positions(names, ids) if len(names) >= MANY else None
+    if hashed is not None:
+        return hashed
     position = {name: at for at, name in enumerate(ids.tolist())}
     places = (position.get(name, -1) for name in _items(names, what))
     return np.fromiter(places, dtype=np.int64, count=len(names))
+
+
+def _hashed_positions(names: np.ndarray, ids: np.ndarray) -> np.ndarray | None:
+    """Return what :func:`_positions` does, by Arrow; None for names of several or other kinds."""
+    # Imported here: for few names, the import takes longer than Python takes to look them up.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = _common_kind(names)
+    if kind is None or kind is not _common_kind(ids):
+        return None
+    try:
+        arrow = pa.int64() if kind is int else pa.large_string()
+        found = pc.index_in(pa.array(names, arrow), value_set=pa.array(ids, arrow))
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError):
+        # An integer of more than 64 bits, or text that no file could hold.
+        return None
+    return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _common_kind(values: np.ndarray) -> type | None:
+    """Return int or str if all values are of that type, otherwise None."""
+    if values.dtype.kind in "iu":
+        return int
+    kinds = {str} if values.dtype.kind == "U" else set(map(type, values.tolist()))
+    return next((kind for kind in (int, str) if kinds == {kind}), None)
 
 
 def _numbered(ids: np.ndarray) -> bool:
@@ -298,6 +330,8 @@ def _ids(ids: Any, num_nodes: int) -> np.ndarray:
         raise GraphError(
             f"{len(names):,} ids for {num_nodes:,} rows of features; give one id per node"
         )
+    if set(map(type, names)) <= {int, str} and len(set(names)) == num_nodes:
+        return _integers(names)
     seen: dict[Any, int] = {}
     for position, name in enumerate(names):
         if _missing(name):

@@ -138,7 +138,7 @@ class Graph:
         # The very arrays that a builder has checked; a graph with another split has the same.
         members: tuple[Matrix, ...] = (self.adjacency, self.features, self.labels, self.ids)
         foreign = any(sp.issparse(each) and each.format != "csr" for each in members)
-        if foreign or [*map(id, _arrays(*members))] != [*map(id, self._checked)]:
+        if foreign or [*map(id, array_members(*members))] != [*map(id, self._checked)]:
             raise GraphError("unchecked arrays; build a Graph by one of its from_ methods")
         names = self.class_names
         if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
@@ -379,7 +379,7 @@ class Graph:
             # Neither the labels of the catalogue any more, nor repaired now.
             catalogue_name=None,
             notes=(),
-            _checked=tuple(_arrays(*members)),
+            _checked=tuple(array_members(*members)),
         )
 
     def check_trainable(self, split: Split | None = None) -> None:
@@ -426,7 +426,7 @@ class Graph:
         Names and the split do not count. Dense and sparse features differ.
         """
         digest = hashlib.sha256(repr((self.features.shape, self.class_names)).encode())
-        for array in _arrays(self.adjacency, self.features, self.labels):
+        for array in array_members(self.adjacency, self.features, self.labels):
             # The width of an index depends on the SciPy version, not on the data.
             digest.update(array.astype("<i8" if array.dtype.kind == "i" else "<f4").tobytes())
         return digest.hexdigest()
@@ -468,7 +468,7 @@ class Graph:
         adjacency, notes = to_adjacency(links, ids)
         members = (adjacency, features, codes, ids)
         _freeze(*members)
-        checked = tuple(_arrays(*members))
+        checked = tuple(array_members(*members))
         graph = cls(*members, names, split, name, notes, _checked=checked)
         for note in notes:
             warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
@@ -488,11 +488,11 @@ def _labels_missing(labels: int, nodes: int) -> GraphError:
 
 
 def _freeze(*members: Matrix) -> None:
-    for array in _arrays(*members):
+    for array in array_members(*members):
         array.flags.writeable = False
 
 
-def _arrays(*members: Matrix) -> list[np.ndarray]:
+def array_members(*members: Matrix) -> list[np.ndarray]:
     """Return the arrays that make up dense or sparse matrices."""
     made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
     return [array for arrays in made_of for array in arrays]

@@ -12,6 +12,9 @@ from dropnode.errors import GraphError
 from dropnode.graph.arrays import Matrix, held_like, lighter
 from dropnode.graph.checks import to_nodes
 
+SAMPLE = 1000
+"""How many rows are looked at to estimate how far apart rows usually are."""
+
 
 def nearest_neighbour_graph(features: Any, k: int) -> sp.csr_array:
     """Join every row to its ``k`` nearest other rows (Euclidean), or to all if there are fewer.
@@ -59,7 +62,8 @@ class NeighbourIndex:
         if self._rows == 1:
             return sp.csr_array((1, 1), dtype=np.float32)
         distances, nearest = self._between
-        directed = _edges(distances, nearest, self._reach, self._reach)
+        reach = self._reach_of(distances[:, -1])
+        directed = _edges(distances, nearest, reach, reach)
         return sp.csr_array(directed.maximum(directed.T), dtype=np.float32)
 
     def links(self, new: Matrix) -> sp.csr_array:
@@ -74,7 +78,31 @@ class NeighbourIndex:
         distances, nearest = self._index.kneighbors(
             held_like(new, self.features), n_neighbors=min(self.k, self._rows)
         )
-        return _edges(distances, nearest, self._reach_of(distances), self._reach)
+        rows, places = np.unique(nearest, return_inverse=True)
+        own, theirs = distances[:, -1], self._distance_to_last(rows)
+        # The median over all rows costs a query of all. It is not needed if no σ is raised.
+        if min(own.min(initial=np.inf), theirs.min(initial=np.inf)) <= 0.1 * self._most_usual:
+            own, theirs = self._reach_of(own), self._reach_of(theirs)
+        links = _edges(distances, places.reshape(nearest.shape), own, theirs)
+        return sp.csr_array((links.data, nearest.ravel(), links.indptr), (len(own), self._rows))
+
+    def _distance_to_last(self, rows: np.ndarray) -> np.ndarray:
+        """Return the distances from some indexed rows to the last of their nearest others."""
+        # Of a row's nearest, one is the row itself.
+        count = min(self.k, self._rows - 1) + 1
+        distances, _ = self._index.kneighbors(self.features[rows], n_neighbors=count)
+        return np.asarray(distances[:, -1])
+
+    @cached_property
+    def _most_usual(self) -> float:
+        """A number that the median distance to the last of the nearest does not exceed.
+
+        A distance that a tenth of random rows exceed is above the median of all. Where a tenth are
+        copies of others, the median may be zero, and no number is large enough.
+        """
+        drawn = np.random.default_rng(0).permutation(self._rows)[:SAMPLE]
+        low, high = np.quantile(self._distance_to_last(np.sort(drawn)), [0.1, 0.9])
+        return float(high) if low > 0 else np.inf
 
     @property
     def _rows(self) -> int:
@@ -95,16 +123,11 @@ class NeighbourIndex:
         distances, nearest = self._index.kneighbors()
         return distances, nearest
 
-    @cached_property
-    def _reach(self) -> np.ndarray:
-        """σ of every indexed row."""
-        return self._reach_of(self._between[0])
-
     def _reach_of(self, distances: np.ndarray) -> np.ndarray:
-        """Return σ of rows with these distances to their nearest."""
+        """Return σ of rows with these distances to the last of their nearest."""
         # A row with k copies would have a σ of 0, and be cut off from all but its copies.
         usual = np.median(self._between[0][:, -1]) or 1.0
-        return np.maximum(distances[:, -1], 0.1 * usual)
+        return np.maximum(distances, 0.1 * usual)
 
 
 def _edges(

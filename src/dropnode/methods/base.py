@@ -19,7 +19,7 @@ import re
 from abc import abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,13 +30,15 @@ from torch import nn
 from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, held_like, lighter
+from dropnode.graph.mapped import is_mapped
 from dropnode.memory import check_memory
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import settle
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.propagation import Features, SparseMatrix, shared
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.ops.selection import feature_rows, row_entries, select_columns
+from dropnode.ops.stored import StoredFeatures
 from dropnode.settings import Config, shown
 from dropnode.training import Method, Outcome, Phase, State
 from dropnode.training.stopping import Stopping
@@ -121,6 +123,10 @@ class NodeClassifier(Method):
         """Whether features are held sparse; None holds them in the lighter form."""
         return None
 
+    reads_stored: ClassVar[bool] = False
+    """Whether the method only multiplies features and selects from them, so that those of a mapped
+    graph can stay in their file. For other methods they are read into memory."""
+
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Compute or draw what training needs besides the network and the graph."""
 
@@ -193,6 +199,12 @@ class NodeClassifier(Method):
                 f"the graph has {features.shape[1]:,} features per node, but the model was trained "
                 f"with {self.sizes.features:,}; use the same columns in the same order"
             )
+        if is_mapped(features):
+            if self.reads_stored and self.device.type == "cpu":
+                return cast(Features, StoredFeatures(features, self.scaling))
+            size = 8 * features.shape[0] * features.shape[1]
+            check_memory(size, "reading all features", "use the method grand-plus")
+            features = np.array(features, dtype=np.float32)
         # Whether raw features are dense or sparse must not depend on the form in which they come:
         # the two are scaled, and summed, in another way.
         scaled = self.scaling.apply(held_like(features, self._raw))
@@ -200,9 +212,7 @@ class NodeClassifier(Method):
         if sp.issparse(scaled) if sparse is None else sparse:
             return SparseMatrix.from_scipy(scaled, self.device)
         dense = scaled.toarray() if sp.issparse(scaled) else np.asarray(scaled, np.float32)
-        # A graph's own arrays are read-only, which torch cannot express.
-        owned = dense if dense.flags.writeable else dense.copy()
-        return torch.from_numpy(owned).to(self.device)
+        return shared(dense).to(self.device)
 
     def logits(self, graph: Graph | None = None, rows: np.ndarray | None = None) -> torch.Tensor:
         """Return deterministic logits of nodes of the training graph or of another.

@@ -14,6 +14,8 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.graph.arrays import Matrix
+from dropnode.graph.graph import array_members
+from dropnode.graph.mapped import release
 from dropnode.ops.propagation import Features, SparseMatrix, as_csr, normalise
 from dropnode.ops.selection import feature_rows, row_entries, select_columns
 
@@ -72,6 +74,7 @@ class GraphTensors:
     def operator(self) -> SparseMatrix:
         """Â, which includes an entry of every node for itself."""
         normalised = normalise(self.adjacency, self.degrees)
+        release(*array_members(self.adjacency))
         return SparseMatrix.from_scipy(normalised, self.device, symmetric=not self.receivers)
 
     @cached_property

@@ -7,8 +7,9 @@ pass of a product is a product with the transpose, which is computed once and ke
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +19,22 @@ from torch.autograd.function import once_differentiable
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.memory import aligned, padded, usable
 from dropnode.ops.kernels.sparse import Csr, compress, multiply, multiply_transposed, propagate
+from dropnode.ops.stored import StoredFeatures
+
+COLUMNS = 64
+"""How many columns are propagated at a time where there may be many."""
+
+ROWS = 2**18
+"""How many rows of a matrix are normalised at a time."""
+
+FEW_COLUMNS = 16
+"""The same on a graph of more than :data:`LARGE` nodes, to save memory."""
+
+LARGE = 4_000_000
+"""The number of nodes from which 64 columns take more than a gigabyte."""
+
+Propagate: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""A linear map of dense matrices."""
 
 
 class SparseMatrix:
@@ -148,7 +165,10 @@ class SparseMatrix:
 
 
 Features = torch.Tensor | SparseMatrix
-"""Node features ready for products: ``features @ weight`` works for both kinds."""
+"""Node features ready for products: ``features @ weight`` works for both kinds.
+
+:class:`~dropnode.ops.stored.StoredFeatures` are a third kind, for methods that ask for them.
+"""
 
 
 def as_csr(matrix: Any) -> sp.csr_array:
@@ -166,14 +186,17 @@ def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_ar
     if degrees is None:
         degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
     looped = adjacency + sp.eye_array(adjacency.shape[0], format="csr", dtype=np.float32)
-    # Products with diagonal matrices would need three copies of the matrix.
     scale = 1.0 / np.sqrt(degrees)
-    values = np.repeat(scale, np.diff(looped.indptr))
-    values *= looped.data
-    values *= scale[looped.indices]
-    return sp.csr_array(
-        (values.astype(np.float32), looped.indices, looped.indptr), shape=looped.shape
-    )
+    # Products with diagonal matrices would need three copies of the matrix. In float64, a block of
+    # rows at a time, to need no second one.
+    for first in range(0, looped.shape[0], ROWS):
+        starts = looped.indptr[first : first + ROWS + 1]
+        own = slice(starts[0], starts[-1])
+        values = np.repeat(scale[first : first + ROWS], np.diff(starts))
+        values *= looped.data[own]
+        values *= scale[looped.indices[own]]
+        looped.data[own] = values
+    return looped
 
 
 def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Tensor:
@@ -185,35 +208,104 @@ def mixed_order(operator: SparseMatrix, x: torch.Tensor, order: int) -> torch.Te
 def propagated_rows(
     operator: SparseMatrix, features: Features, rows: torch.Tensor, order: int
 ) -> torch.Tensor:
-    """Return (ĀX)[rows] with work and memory proportional to the rows, not to the features.
+    """Return (ĀX)[rows], by propagating either features or rows, whichever are far fewer."""
+    return some_rows(
+        features,
+        rows,
+        lambda x: _mixed(operator.forward, x, order),
+        lambda unit: _mixed(operator.backward, unit, order),
+        by_features=2 * features.shape[1] < len(rows),
+        width=256 if operator.shape[0] < 250_000 else together(operator.shape[0]),
+    )
 
-    Rows of Ā are columns of its transpose: the unit vectors of a block of rows are propagated, and
-    X is multiplied by the result.
+
+def power_rows(
+    operator: SparseMatrix, features: Features, rows: torch.Tensor, power: int
+) -> torch.Tensor:
+    """Return (ÂᴷX)[rows], for a symmetric Â; like :func:`propagated_rows`."""
+
+    def propagate(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(power):
+            x = operator @ x
+        return x
+
+    by_features = 2 * features.shape[1] < len(rows)
+    return some_rows(features, rows, propagate, propagate, by_features=by_features)
+
+
+def some_rows(
+    features: Features,
+    rows: torch.Tensor,
+    propagate: Propagate,
+    adjoint: Propagate,
+    *,
+    by_features: bool,
+    width: int | None = None,
+) -> torch.Tensor:
+    """Return (BX)[rows] for a linear propagation B, without an (n, features) matrix.
+
+    Rows of B are columns of its transpose. So either the features are propagated, or the unit
+    vectors of the rows by the transpose, by which X is then multiplied.
+
+    Parameters
+    ----------
+    features : Features (nodes, features)
+    rows : torch.Tensor
+    propagate, adjoint : callable
+        Return B x and Bᵀ x, for a dense x (nodes, columns).
+    by_features : bool
+        Whether to propagate the features.
+    width : int, optional
+        How many columns are propagated at a time.
     """
-    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
-    blocks = []
-    # Blocks as wide as fit into a few hundred megabytes.
-    for block in rows.split(256 if operator.shape[0] < 250_000 else 64):
-        unit = torch.zeros(operator.shape[0], len(block), device=rows.device)
-        unit[block, torch.arange(len(block), device=rows.device)] = 1.0
-        blocks.append((transposed @ _mixed(operator.backward, unit, order)).T)
-    return torch.cat(blocks).contiguous()
+    width = width or together(features.shape[0])
+    if by_features:
+        firsts = range(0, features.shape[1], width)
+        parts = [propagate(feature_columns(features, first, width))[rows] for first in firsts]
+        return torch.cat(parts, dim=1)
+    transposed = features.T if isinstance(features, torch.Tensor) else features.transpose
+    blocks = [transposed @ adjoint(units(block, features.shape[0])) for block in rows.split(width)]
+    return torch.cat([block.T for block in blocks]).contiguous()
+
+
+def units(rows: torch.Tensor, nodes: int) -> torch.Tensor:
+    """Return a column per row, with a one at its node."""
+    unit = torch.zeros(nodes, len(rows), device=rows.device)
+    unit[rows, torch.arange(len(rows), device=rows.device)] = 1.0
+    return unit
+
+
+def together(nodes: int) -> int:
+    """Return how many columns are propagated at a time over so many nodes."""
+    return COLUMNS if nodes <= LARGE else FEW_COLUMNS
+
+
+def feature_columns(features: Features, first: int, width: int = COLUMNS) -> torch.Tensor:
+    """Return the block of columns of the features that starts at ``first``, dense."""
+    last = min(first + width, features.shape[1])
+    if isinstance(features, torch.Tensor):
+        return features[:, first:last]
+    if isinstance(features, StoredFeatures):
+        return features.columns(first, last)
+    columns = torch.arange(first, last, device=features.values.device)
+    return features @ units(columns, features.shape[1])
+
+
+def compact(rows: torch.Tensor) -> Features:
+    """Return propagated rows, as a sparse matrix if that makes products with them cheaper."""
+    filled = torch.count_nonzero(rows).item()
+    if filled > 0.3 * rows.numel():
+        return rows
+    return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)
 
 
 def column_statistics(
     operator: SparseMatrix, features: Features, order: int, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and (biased) variance of every column of scale · ĀX, 64 columns at a time."""
+    """Return mean and (biased) variance of every column of scale · ĀX, some at a time."""
     means, variances = [], []
-    count = features.shape[1]
-    for first in range(0, count, 64):
-        last = min(first + 64, count)
-        if isinstance(features, torch.Tensor):
-            block = features[:, first:last]
-        else:
-            unit = torch.zeros(count, last - first, device=features.values.device)
-            unit[torch.arange(first, last), torch.arange(last - first)] = 1.0
-            block = features @ unit
+    for first in range(0, features.shape[1], COLUMNS):
+        block = feature_columns(features, first)
         variance, mean = torch.var_mean(
             _mixed(operator.forward, block, order) * scale, dim=0, correction=0
         )
@@ -298,12 +390,28 @@ def _torch_csr(matrix: sp.csr_array, device: torch.device | str) -> torch.Tensor
     # 32-bit indices halve the memory traffic.
     width = np.int32 if matrix.nnz < 2**31 else np.int64
     return _tensor_csr(
-        torch.from_numpy(matrix.indptr.astype(width)).to(device),
-        torch.from_numpy(matrix.indices.astype(width)).to(device),
-        # A copy, because torch warns of read-only arrays, such as those of a graph.
-        torch.from_numpy(matrix.data.astype(np.float32)).to(device),
+        shared(matrix.indptr.astype(width, copy=False)).to(device),
+        shared(matrix.indices.astype(width, copy=False)).to(device),
+        shared(matrix.data.astype(np.float32, copy=False)).to(device),
         matrix.shape,
     )
+
+
+def shared(array: np.ndarray) -> torch.Tensor:
+    """Return an array as a tensor that shares its memory, also that of a read-only array.
+
+    Nobody may write to the tensor. Torch has no read-only tensors, and warns of such arrays.
+    """
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array)))
+
+
+class _Unlocked:
+    """The memory of a read-only array, as NumPy reads it from other objects, but writable."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        start, _ = array.__array_interface__["data"]
+        self.__array_interface__ = array.__array_interface__ | {"data": (start, False)}
 
 
 def _tensor_csr(

@@ -18,16 +18,20 @@ import torch
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels import push as kernels
 from dropnode.ops.kernels.memory import enabled
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.propagation import (
+    Features,
+    SparseMatrix,
+    feature_columns,
+    some_rows,
+    together,
+    units,
+)
 
 WALKS = ("ppr", "average", "single")
 """The kinds of weights of the powers of P."""
 
 BLOCK = 256
 """How many rows plain SciPy pushes at a time."""
-
-COLUMNS = 64
-"""How many columns exact products propagate at a time."""
 
 
 def walk_shares(kind: str, order: int, teleport: float = 0.0) -> np.ndarray:
@@ -117,7 +121,7 @@ def walked(
 ) -> torch.Tensor:
     """Return Πx exactly, given Â and the degrees that it was made with."""
     root = _root(degrees, x)
-    return polynomial(operator, x * root, shares) / root
+    return polynomial(operator, x * root, shares).div_(root)
 
 
 def walked_rows(
@@ -129,26 +133,19 @@ def walked_rows(
 ) -> torch.Tensor:
     """Return (ΠX)[rows] exactly, and propagate either features or rows, whatever are fewer.
 
-    Rows of Π are columns of its transpose, D̃^½ (Σₙ wₙÂⁿ) D̃^-½: unit vectors are propagated, and X
-    is multiplied by the result.
+    The transpose of Π is D̃^½ (Σₙ wₙÂⁿ) D̃^-½.
     """
-    if features.shape[1] < len(rows):
-        blocks = range(0, features.shape[1], COLUMNS)
-        parts = [
-            walked(operator, degrees, feature_columns(features, first), shares)[rows]
-            for first in blocks
-        ]
-        return torch.cat(parts, dim=1)
-    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
-    parts = []
-    for block in rows.split(COLUMNS):
-        unit = _unit(block, operator.shape[0])
-        root = _root(degrees, unit)
-        parts.append((transposed @ (polynomial(operator, unit / root, shares) * root)).T)
-    return torch.cat(parts).contiguous()
+    root = _root(degrees, rows)
+    return some_rows(
+        features,
+        rows,
+        lambda x: walked(operator, degrees, x, shares),
+        lambda unit: polynomial(operator, unit / root, shares) * root,
+        by_features=features.shape[1] < len(rows),
+    )
 
 
-def power_rows(
+def walk_power_rows(
     operator: SparseMatrix, degrees: np.ndarray, features: Features, rows: torch.Tensor, order: int
 ) -> torch.Tensor:
     """Return (PⁿX)[rows] for every n up to an order, as (order + 1, rows, features).
@@ -156,11 +153,13 @@ def power_rows(
     Like :func:`walked_rows`, it propagates either features or rows.
     """
     powers = torch.empty(order + 1, len(rows), features.shape[1], device=rows.device)
-    transposed = features.transpose if isinstance(features, SparseMatrix) else features.T
+    transposed = features.T if isinstance(features, torch.Tensor) else features.transpose
     by_features = features.shape[1] < len(rows)
-    for first in range(0, features.shape[1] if by_features else len(rows), COLUMNS):
-        own = slice(first, first + COLUMNS)
-        x = feature_columns(features, first) if by_features else _unit(rows[own], operator.shape[0])
+    nodes = operator.shape[0]
+    width = together(nodes)
+    for first in range(0, features.shape[1] if by_features else len(rows), width):
+        own = slice(first, first + width)
+        x = feature_columns(features, first, width) if by_features else units(rows[own], nodes)
         root = _root(degrees, x)
         power = x * root if by_features else x / root
         for number in range(order + 1):
@@ -172,16 +171,6 @@ def power_rows(
     return powers
 
 
-def feature_columns(features: Features, first: int) -> torch.Tensor:
-    """Return the block of columns of the features that starts at ``first``, dense."""
-    last = min(first + COLUMNS, features.shape[1])
-    if isinstance(features, torch.Tensor):
-        return features[:, first:last]
-    unit = torch.zeros(features.shape[1], last - first, device=features.values.device)
-    unit[torch.arange(first, last), torch.arange(last - first)] = 1.0
-    return features @ unit
-
-
 def polynomial(operator: SparseMatrix, x: torch.Tensor, shares: np.ndarray) -> torch.Tensor:
     """Return Σₙ wₙÂⁿx by Horner's scheme."""
     total = x * float(shares[-1])
@@ -190,13 +179,6 @@ def polynomial(operator: SparseMatrix, x: torch.Tensor, shares: np.ndarray) -> t
         if share:
             total = total.add_(x, alpha=float(share))
     return total
-
-
-def _unit(rows: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Return a column per row, with a one at its node."""
-    unit = torch.zeros(nodes, len(rows), device=rows.device)
-    unit[rows, torch.arange(len(rows), device=rows.device)] = 1.0
-    return unit
 
 
 def _root(degrees: np.ndarray, x: torch.Tensor) -> torch.Tensor:

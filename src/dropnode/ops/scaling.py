@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from dropnode.errors import GraphError
 from dropnode.graph.arrays import Matrix, lighter
+from dropnode.graph.mapped import is_mapped, row_blocks
 
 KINDS = ("row", "binary", "unit", "standard", "none")
 """The names of all scalings."""
@@ -66,6 +67,11 @@ class FeatureScaling:
         # Imported here: scikit-learn takes as long to import as torch, and few presets need it.
         from sklearn.preprocessing import StandardScaler
 
+        if is_mapped(features):
+            scaler = StandardScaler()
+            for block in row_blocks(features):
+                scaler.partial_fit(np.asarray(features[block], dtype=np.float64))
+            return cls(kind, scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32))
         # scikit-learn sums the squares of sparse features in their own type, so make it float64.
         wide = features.astype(np.float64) if sp.issparse(features) else features
         learnt = StandardScaler(with_mean=not sp.issparse(features)).fit(wide)

@@ -7,12 +7,15 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.stored import StoredFeatures
 
 
 def feature_rows(features: Features, rows: np.ndarray) -> Features:
     """Return the features of some nodes."""
     if isinstance(features, SparseMatrix):
         return SparseMatrix.from_scipy(features.to_scipy()[rows], features.values.device)
+    if isinstance(features, StoredFeatures):
+        return features.rows(rows)
     return features[torch.from_numpy(rows.copy()).to(features.device)]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from dropnode.tables.files import read_table
 from dropnode.tables.ids import id_texts, places_of
 from dropnode.tables.numbers import NUMBER, read_numbers
 from dropnode.tables.problems import Problems
+from dropnode.tables.streams import table_blocks
 from dropnode.tables.table import Column, Table, find_column, first_named, positions
 
 PAIRS = (
@@ -61,9 +64,13 @@ class EdgeTable:
 
         ``among`` says what has the ids, in messages.
         """
+        # Both ends at once: most of the time goes into a table of the ids.
+        both = pa.chunked_array([*self.source.chunks, *self.target.chunks], ids.type)
+        all_places = places_of(both, ids)
         found = []
-        for name, texts in zip(self.ends, (self.source, self.target), strict=True):
-            places = places_of(texts, ids)
+        for name, texts, places in zip(
+            self.ends, (self.source, self.target), np.split(all_places, 2), strict=True
+        ):
             unknown = np.flatnonzero((places < 0) & texts.is_valid().to_numpy())
             told = f"{{}} is no id {among}; correct it, add the node, or remove the edge"
             self.table.report(problems, name, unknown, told)
@@ -86,6 +93,27 @@ def read_edges(
     problems : Problems
     """
 
+    table = read_table(source, "edges", problems, _first_is_data(ids))
+    return None if table is None else _edge_table(table, columns, problems)
+
+
+def edge_blocks(
+    path: Path, ids: Column, columns: EdgeColumns, problems: Problems
+) -> Iterator[tuple[EdgeTable, float]]:
+    """Yield parts of a file of edges that may be of any length, and the share that is read.
+
+    The last part may have problems, which the caller checks.
+    """
+    for table, share in table_blocks(path, problems, _first_is_data(ids)):
+        edges = _edge_table(table, columns, problems)
+        if edges is None:
+            return
+        yield edges, share
+
+
+def _first_is_data(ids: Column | None) -> Callable[[list[str]], bool]:
+    """Return a function that tells whether the first row of a file has ids, and no names."""
+
     def is_data(names: list[str]) -> bool:
         if len(names) < 2:
             return False
@@ -93,9 +121,10 @@ def read_edges(
         known = ids is not None and bool((places_of(ends, ids) >= 0).all())
         return known or pc.all(pc.match_substring_regex(ends, NUMBER)).as_py()
 
-    table = read_table(source, "edges", problems, is_data)
-    if table is None:
-        return None
+    return is_data
+
+
+def _edge_table(table: Table, columns: EdgeColumns, problems: Problems) -> EdgeTable | None:
     chosen = _columns(table, columns, problems)
     if not table.num_rows:
         problems.add(table.name, "has no rows below its header; expected one per edge, or no file")

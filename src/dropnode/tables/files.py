@@ -107,7 +107,7 @@ def _parquet(path: Path, problems: Problems) -> Table | None:
             groups = range(file.metadata.num_row_groups)
             size = sum(file.metadata.row_group(at).total_byte_size for at in groups)
             check_memory(size, f"reading {path}", "use a larger machine or fewer columns")
-            return _checked(str(path), file.read(use_threads=False), problems)
+            return checked_table(str(path), file.read(use_threads=False), problems)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         problems.add(str(path), f"is not a readable Parquet file ({error}); write it again")
     return None
@@ -115,13 +115,13 @@ def _parquet(path: Path, problems: Problems) -> Table | None:
 
 def _frame(source: Any, what: str, problems: Problems) -> Table | None:
     try:
-        return _checked(what, pa.table(source), problems)
+        return checked_table(what, pa.table(source), problems)
     except (pa.ArrowException, TypeError, ValueError) as error:
         problems.add(what, f"cannot be read ({error}); give columns of one type each")
     return None
 
 
-def _checked(name: str, content: pa.Table, problems: Problems) -> Table | None:
+def checked_table(name: str, content: pa.Table, problems: Problems) -> Table | None:
     """Return a table of Arrow's with columns in the common types."""
     columns: dict[str, Any] = {}
     sound = True

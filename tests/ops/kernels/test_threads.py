@@ -28,6 +28,7 @@ from dropnode.ops.kernels import threads as threads_module
 from dropnode.ops.kernels.threads import (
     Threads,
     at_most,
+    even_ranges,
     in_parallel,
     in_parallel_whole,
     kernel_threads,
@@ -438,3 +439,22 @@ def test_busy_helpers_are_not_waited_for() -> None:
     free.set()
     other.join(20)
     assert not other.is_alive()
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 500]), max_size=40),
+    st.integers(1, 9),
+    st.sampled_from([1, 4]),
+)
+def test_rows_are_cut_into_ranges_of_equal_work(
+    counts: list[int], pieces: int, multiple: int
+) -> None:
+    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    cut = even_ranges(starts, pieces, multiple)
+    assert [row for first, last in cut for row in range(first, last)] == list(range(len(counts)))
+    assert len(cut) <= pieces
+    assert all(first % multiple == 0 for first, _ in cut)
+    total, largest = sum(counts) + len(counts), max(counts, default=0) + 1
+    for first, last in cut:
+        work = starts[last] - starts[first] + last - first
+        assert work <= total / pieces + 2 * multiple * largest

@@ -44,6 +44,7 @@ class Logistic(ClosedForm):
     name = "logistic"
     config_type = LogisticConfig
     config: LogisticConfig
+    reads_stored = True
 
     @property
     def hops(self) -> int:
@@ -56,7 +57,8 @@ class Logistic(ClosedForm):
 
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Fit the linear map."""
-        train, val = (self._propagated(rows) for rows in (split.train, split.val))
+        propagated = self._propagated(np.concatenate([split.train, split.val]))
+        train, val = np.split(propagated, [len(split.train)])
         weights = None if self.train_weights is None else self.train_weights.cpu().numpy()
         targets, held = graph.labels[split.train], graph.labels[split.val]
         best, chosen = -1.0, INVERSE_PENALTIES[len(INVERSE_PENALTIES) // 2]
@@ -82,9 +84,7 @@ class Logistic(ClosedForm):
         return mixed_order(tensors.operator, product, self.config.order) + self.network.bias
 
     def _propagated(self, rows: np.ndarray) -> np.ndarray:
-        wanted = torch.from_numpy(rows.copy()).to(self.device)
-        if not len(rows):
-            return np.empty((0, self.sizes.features))
+        wanted = torch.from_numpy(rows).to(self.device)
         tensors = self.tensors
         found = propagated_rows(tensors.operator, tensors.features, wanted, self.config.order)
         return found.double().cpu().numpy()

@@ -18,7 +18,13 @@ from dropnode.graph.arrays import Matrix
 from dropnode.methods.grand.heads import DenseHead
 from dropnode.methods.tensors import GraphTensors, weighted_degrees
 from dropnode.ops.perturb import Augmentation, Perturbation
-from dropnode.ops.propagation import Features, SparseMatrix, normalise, propagated_rows
+from dropnode.ops.propagation import (
+    Features,
+    SparseMatrix,
+    compact,
+    normalise,
+    propagated_rows,
+)
 from dropnode.ops.selection import select_columns
 
 
@@ -124,11 +130,3 @@ def _product(x: Features, weight: torch.Tensor) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
         x = SparseMatrix.from_scipy(sp.csr_array(x.cpu().numpy()), x.device)
     return x @ weight
-
-
-def compact(rows: torch.Tensor) -> Features:
-    """Return propagated rows, as a sparse matrix if that makes products with them cheaper."""
-    filled = torch.count_nonzero(rows).item()
-    if filled > 0.3 * rows.numel():
-        return rows
-    return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)

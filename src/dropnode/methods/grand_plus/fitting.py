@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.push import power_rows, walk_shares
+from dropnode.ops.push import walk_power_rows, walk_shares
 
 MOST_ROWS = 500
 """How many training nodes are looked at: the cost grows with their cube."""
@@ -51,7 +51,7 @@ def fitted_shares(
     # Evenly spaced, since the order of training nodes may be that of their classes.
     spaced = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.int64))
     chosen = torch.from_numpy(rows[spaced]).to(tensors.device)
-    powers = power_rows(tensors.operator, tensors.degrees, tensors.features, chosen, order)
+    powers = walk_power_rows(tensors.operator, tensors.degrees, tensors.features, chosen, order)
     targets = np.eye(labels.max() + 1)[labels[spaced]]
     found = [
         (leave_one_out(normalised(torch.tensordot(weights, powers, 1)).cpu().numpy(), targets), n)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from dropnode.methods.grand.inference import compact
 from dropnode.methods.grand_plus.head import Head
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.push import COLUMNS, feature_columns, walked, walked_rows
+from dropnode.ops.propagation import compact, feature_columns, together
+from dropnode.ops.push import walked, walked_rows
 
 
 def exact_logits(head: Head, tensors: GraphTensors, shares: np.ndarray) -> torch.Tensor:
@@ -28,8 +28,9 @@ def exact_logits(head: Head, tensors: GraphTensors, shares: np.ndarray) -> torch
         product = tensors.features @ weight
         return walked(tensors.operator, tensors.degrees, product, shares) + offset
     weight2, logits = head.folded(1)
-    for first in range(0, weight.shape[1], COLUMNS):
-        columns = slice(first, first + COLUMNS)
+    width = together(tensors.num_nodes)
+    for first in range(0, weight.shape[1], width):
+        columns = slice(first, first + width)
         product = tensors.features @ weight[:, columns]
         part = walked(tensors.operator, tensors.degrees, product, shares) + offset[columns]
         logits = logits + torch.relu(part) @ weight2[columns]
@@ -42,10 +43,11 @@ def _features_first(
     """Return ΠXW, with the rows of ΠX divided by their length if the head does that."""
     product = torch.zeros(tensors.num_nodes, weight.shape[1], device=weight.device)
     squares = torch.zeros(tensors.num_nodes, 1, device=weight.device)
-    for first in range(0, tensors.features.shape[1], COLUMNS):
-        block = feature_columns(tensors.features, first)
+    width = together(tensors.num_nodes)
+    for first in range(0, tensors.features.shape[1], width):
+        block = feature_columns(tensors.features, first, width)
         part = walked(tensors.operator, tensors.degrees, block, shares)
-        product += part @ weight[first : first + COLUMNS]
+        product += part @ weight[first : first + width]
         squares += part.square().sum(dim=1, keepdim=True)
     return product / squares.sqrt().clamp(min=1e-12) if head.node_norm else product
 

@@ -43,6 +43,7 @@ class GrandPlus(NodeClassifier):
     config_type = GrandPlusConfig
     config: GrandPlusConfig
     draws_from_torch = False
+    reads_stored = True
     # A batch is too small for several threads of torch; push and exact propagation have kernels.
     threads = Threads(torch=1)
 

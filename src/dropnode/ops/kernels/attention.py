@@ -33,7 +33,7 @@ from dropnode.ops.kernels.simd import (
     store,
     where_positive,
 )
-from dropnode.ops.kernels.threads import in_parallel, kernel_threads, ranges
+from dropnode.ops.kernels.threads import even_ranges, in_parallel, kernel_threads
 
 GROUP = 8
 """The most heads that are computed together."""
@@ -169,7 +169,7 @@ class Attention:
     def _run(self, function: Callable[..., Any], *arguments: Any) -> None:
         work = len(self.senders) * self.rows.shape[1]
         threads = min(kernel_threads(), 1 + work // WORTHWHILE)
-        in_parallel(partial(function, *arguments), ranges(len(self.rows), threads, BLOCK))
+        in_parallel(partial(function, *arguments), even_ranges(self.starts, threads, BLOCK))
 
 
 def _power_of_two(number: int) -> int:

@@ -17,7 +17,13 @@ import numpy as np
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.memory import LANES, scratch
 from dropnode.ops.kernels.simd import add_scaled, load, prefetch, splat, store, stream
-from dropnode.ops.kernels.threads import PIECES, in_parallel, kernel_threads, ranges
+from dropnode.ops.kernels.threads import (
+    PIECES,
+    even_ranges,
+    in_parallel,
+    kernel_threads,
+    ranges,
+)
 
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 """The starts of rows, and the column and the value of each stored entry."""
@@ -67,7 +73,7 @@ def _propagate_together(
     # A write that bypasses the caches need not read the row from memory first.
     hop = (_STREAMED_HOP if len(x) >= FAR else _HOP)[width]
     own, source, target = scratch(3, len(x), width)
-    pieces = ranges(len(x), PIECES)
+    pieces = even_ranges(matrix[0], PIECES)
     for column in range(*block, width):
         in_parallel(partial(_COPY[width], x, column, own), pieces)
         read = own
@@ -85,7 +91,8 @@ def _width(block: tuple[int, int]) -> int:
 def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     """Write the product of a sparse and a dense matrix into ``out``."""
     kernel = _PRODUCTS[widest(x.shape[1])]
-    in_parallel(lambda rows: kernel(*matrix, x, *rows, out), ranges(len(out), kernel_threads()))
+    pieces = even_ranges(matrix[0], kernel_threads())
+    in_parallel(lambda rows: kernel(*matrix, x, *rows, out), pieces)
 
 
 def multiply_transposed(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:

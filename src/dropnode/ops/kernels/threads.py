@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 Piece = TypeVar("Piece")
@@ -152,6 +155,27 @@ def ranges(size: int, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
         return []
     step = -(-size // (pieces * multiple)) * multiple
     return [(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def even_ranges(starts: np.ndarray, pieces: int, multiple: int = 1) -> list[tuple[int, int]]:
+    """Cut the rows of a CSR matrix into at most ``pieces`` ranges with equally many entries.
+
+    A row costs its entries and itself: in a graph with heavy-tailed degrees, equally many rows may
+    have a hundred times as many entries. Rows are cut at multiples of ``multiple``.
+
+    Examples
+    --------
+    >>> even_ranges(np.array([0, 97, 98, 99, 100]), 2)
+    [(0, 1), (1, 4)]
+    """
+    rows = len(starts) - 1
+    total = int(starts[-1]) + rows
+    cuts = [0]
+    for piece in range(1, pieces):
+        # The key is increasing, so that nothing of the size of the graph has to be made.
+        cut = bisect_left(range(rows), total * piece / pieces, key=lambda row: starts[row] + row)
+        cuts.append(max(cuts[-1], min(rows, -(-cut // multiple) * multiple)))
+    return [(first, last) for first, last in pairwise([*cuts, rows]) if first < last]
 
 
 _kernels: ContextVar[int | None] = ContextVar("kernel_threads", default=None)

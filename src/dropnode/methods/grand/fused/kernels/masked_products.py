@@ -14,7 +14,7 @@ from dropnode.ops.kernels.bits import has_bit
 from dropnode.ops.kernels.jit import kernel
 from dropnode.ops.kernels.simd import add_scaled, load, splat, store
 from dropnode.ops.kernels.sparse import Csr, widest
-from dropnode.ops.kernels.threads import in_parallel, kernel_threads, ranges
+from dropnode.ops.kernels.threads import even_ranges, in_parallel, kernel_threads
 
 
 def multiply_views(
@@ -38,7 +38,7 @@ def multiply_views(
     def rows(piece: tuple[int, int]) -> None:
         kernel(*features, flat, apart, views, node_words, entry_words, scale, *piece, out)
 
-    in_parallel(rows, ranges(len(out), kernel_threads()))
+    in_parallel(rows, even_ranges(features[0], kernel_threads()))
 
 
 def multiply_views_adjoint(
