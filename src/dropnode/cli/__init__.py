@@ -26,6 +26,7 @@ from dropnode.cli.lists import experiments, methods, presets
 from dropnode.cli.predict import predict
 from dropnode.cli.report import report
 from dropnode.cli.reproduce import reproduce
+from dropnode.cli.serve import serve
 from dropnode.cli.train import train
 from dropnode.cli.trials import trials
 from dropnode.cli.tune import tune
@@ -47,6 +48,7 @@ app.command()(inspect)
 app.command()(fit)
 app.command()(predict)
 app.command()(explain)
+app.command()(serve)
 app.add_typer(datasets_app, name="datasets")
 app.command()(methods)
 app.command()(presets)

@@ -1,0 +1,148 @@
+"""Files to take away: predictions as CSV, GEXF for Gephi, and a page that needs no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+from xml.sax.saxutils import XMLGenerator
+
+import numpy as np
+
+from dropnode.files import json_bytes
+from dropnode.serve.served import Served
+
+SCRIPTS = ("dom.js", "api.js", "charts.js", "overview.js", "graph.js", "node.js", "work.js")
+"""Modules of the page, each before those that import it; ``main.js`` comes last."""
+
+LIBRARIES = ("vendor/graphology.umd.min.js", "vendor/sigma.min.js")
+
+
+def page_files() -> dict[str, bytes]:
+    """Return the files of the page by name, which are part of the package."""
+    found: dict[str, bytes] = {}
+
+    def walk(folder: Any, prefix: str) -> None:
+        for each in folder.iterdir():
+            if each.is_dir():
+                walk(each, f"{prefix}{each.name}/")
+            else:
+                found[f"{prefix}{each.name}"] = each.read_bytes()
+
+    walk(files("dropnode.serve") / "page", "")
+    return found
+
+
+def gexf(served: Served, places: np.ndarray | None) -> Iterator[bytes]:
+    """Yield the graph with its predictions in GEXF 1.3."""
+    text = io.BytesIO()
+    # The generator escapes markup. What no XML can have becomes a replacement character.
+    xml = XMLGenerator(text, "utf-8", short_empty_elements=True)
+    xml.startDocument()
+    xml.startElement(
+        "gexf",
+        {
+            "xmlns": "http://gexf.net/1.3",
+            "xmlns:viz": "http://gexf.net/1.3/viz",
+            "version": "1.3",
+        },
+    )
+    xml.startElement("graph", {"defaultedgetype": "undirected", "mode": "static"})
+    xml.startElement("attributes", {"class": "node"})
+    titles = (("label_given", "string"), ("predicted", "string"), ("confidence", "double"))
+    for at, (title, kind) in enumerate(titles):
+        xml.startElement("attribute", {"id": str(at), "title": title, "type": kind})
+        xml.endElement("attribute")
+    xml.endElement("attributes")
+    xml.startElement("nodes", {})
+    for at, name in enumerate(served.ids):
+        xml.startElement("node", {"id": str(at), "label": _sound(name)})
+        row = served.row(at)
+        xml.startElement("attvalues", {})
+        for number, value in enumerate((row["label"], row["predicted"], row["confidence"])):
+            if value is not None:
+                xml.startElement("attvalue", {"for": str(number), "value": _sound(str(value))})
+                xml.endElement("attvalue")
+        xml.endElement("attvalues")
+        if places is not None:
+            x, y = (f"{1000 * value:.2f}" for value in places[at])
+            xml.startElement("viz:position", {"x": x, "y": y, "z": "0"})
+            xml.endElement("viz:position")
+        xml.endElement("node")
+        if not at % 1000:
+            yield _taken(text)
+    xml.endElement("nodes")
+    xml.startElement("edges", {})
+    entries = served.model.classifier.graph_.adjacency.tocoo()
+    once = np.flatnonzero(entries.coords[0] < entries.coords[1])
+    for number, at in enumerate(once.tolist()):
+        source, target = (str(end[at]) for end in entries.coords)
+        weight = f"{entries.data[at]:g}"
+        xml.startElement(
+            "edge", {"id": str(number), "source": source, "target": target, "weight": weight}
+        )
+        xml.endElement("edge")
+        if not number % 5000:
+            yield _taken(text)
+    for name in ("edges", "graph", "gexf"):
+        xml.endElement(name)
+    xml.endDocument()
+    yield _taken(text)
+
+
+def snapshot(answers: dict[str, Any]) -> bytes:
+    """Return the page with answers of the service inside, which needs neither server nor network.
+
+    Parameters
+    ----------
+    answers : dict
+        What the page would ask for, by path.
+    """
+    parts = {name: content.decode() for name, content in page_files().items()}
+    scripts = [parts[name] for name in LIBRARIES]
+    scripts.append(_joined([parts[name] for name in (*SCRIPTS, "main.js")]))
+    # No text of the data can end the element that holds it.
+    data = json_bytes(answers).decode().replace("<", "\\u003c")
+    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src '{_hash(parts['style.css'])}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    page = re.sub(r"\s*<(?:script|link)\b[^>]*>(?:</script>)?", "", parts["index.html"])
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<style>{parts['style.css']}</style>\n"
+    )
+    body = f'<script type="application/json" id="snapshot">{data}</script>\n' + "\n".join(
+        f"<script>{script}</script>" for script in scripts
+    )
+    page = page.replace("</head>", f"{head}</head>").replace("</body>", f"{body}\n</body>")
+    return page.encode()
+
+
+def _joined(modules: list[str]) -> str:
+    """Return modules of ours as one script: their names are distinct, so none has to be renamed."""
+    text = "\n".join(modules)
+    text = re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^export ", "", text, flags=re.MULTILINE)
+    return f'"use strict";\n(() => {{\n{text}\n}})();'
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _taken(text: io.BytesIO) -> bytes:
+    content = text.getvalue()
+    text.seek(0)
+    text.truncate()
+    return content
+
+
+def _sound(text: str) -> str:
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
