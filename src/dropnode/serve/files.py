@@ -16,8 +16,11 @@ import numpy as np
 from dropnode.files import json_bytes
 from dropnode.serve.served import Served
 
-SCRIPTS = ("dom.js", "api.js", "charts.js", "overview.js", "graph.js", "node.js", "work.js")
-"""Modules of the page, each before those that import it; ``main.js`` comes last."""
+SCRIPTS = tuple(
+    f"{name}.js"
+    for name in "dom api charts labels retrain overview nodes graph node work main".split()
+)
+"""Modules of the page, each after those that it imports."""
 
 LIBRARIES = ("vendor/graphology.umd.min.js", "vendor/sigma.min.js")
 
@@ -104,7 +107,7 @@ def snapshot(answers: dict[str, Any]) -> bytes:
     """
     parts = {name: content.decode() for name, content in page_files().items()}
     scripts = [parts[name] for name in LIBRARIES]
-    scripts.append(_joined([parts[name] for name in (*SCRIPTS, "main.js")]))
+    scripts.append(_joined([parts[name] for name in SCRIPTS]))
     # No text of the data can end the element that holds it.
     data = json_bytes(answers).decode().replace("<", "\\u003c")
     hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
