@@ -1,4 +1,4 @@
-"""The application: a route per question, on top of an :class:`~dropnode.serve.explorer.Explorer`."""
+"""The application: a route per question, on top of :class:`~dropnode.serve.explorer.Explorer`."""
 
 # No "from __future__ import annotations" here: FastAPI reads the annotations of the routes, and the
 # names that they use are those of the function around them, since FastAPI is optional.
@@ -11,9 +11,9 @@ from dropnode import __version__
 from dropnode.csv_text import csv_lines
 from dropnode.errors import DropnodeError, WorkError
 from dropnode.serve import drawing, forms
-from dropnode.serve.explorer import Explorer, NotNow
+from dropnode.serve.explorer import Explorer, NotNowError
 from dropnode.serve.files import gexf, page_files, snapshot
-from dropnode.serve.search import Order, Search, page
+from dropnode.serve.search import Order, Search
 
 ABOUT = """Predictions of a trained model, why they were made, and labels that people add.
 
@@ -75,8 +75,8 @@ def create_app(explorer: Explorer) -> Any:
             return problem(503, "request", "the work failed; see the log of the service")
         return problem(422, "body" if _.method == "POST" else "query", str(error))
 
-    @app.exception_handler(NotNow)
-    def _not_now(_: Request, error: NotNow) -> JSONResponse:
+    @app.exception_handler(NotNowError)
+    def _not_now(_: Request, error: NotNowError) -> JSONResponse:
         return problem(409, "request", str(error))
 
     @app.exception_handler(OSError)
@@ -94,6 +94,11 @@ def create_app(explorer: Explorer) -> Any:
 
     def unknown(name: str) -> JSONResponse:
         return problem(404, "path.id", f"the model knows no node {name[:200]!r}")
+
+    def rows(positions: list[int]) -> list[forms.Row]:
+        served, given = explorer.served, explorer.given()
+        found = [served.row(at) for at in positions]
+        return [forms.Row(**each, now=given.get(each["id"], each["label"])) for each in found]
 
     @app.get("/health")
     async def health() -> forms.Health:
@@ -130,9 +135,8 @@ def create_app(explorer: Explorer) -> Any:
 
         `held_out` is the class that a model predicted which was trained without the node's label.
         """
-        served = explorer.served
-        search = Search(query, predicted, label, held_out, least, most, order)
-        return forms.Page(**page(served, search.nodes(served), offset, limit))
+        found = Search(query, predicted, label, held_out, least, most, order).nodes(explorer.served)
+        return forms.Page(len(found), offset, rows(found[offset : offset + limit].tolist()))
 
     @app.get("/nodes/{id:path}")
     def node(id: str, explain: bool = True) -> dict[str, Any]:
@@ -143,10 +147,10 @@ def create_app(explorer: Explorer) -> Any:
         at, served = explorer.find(id), explorer.served
         if at is None:
             return unknown(id)  # type: ignore[return-value]
-        given = explorer.given()
-        found = served.node(at) | {"attributes": explorer.attributes.of(served.ids[at])}
-        if served.ids[at] in given:
-            found["given"] = given[served.ids[at]]
+        found = served.node(at) | {
+            "now": explorer.given().get(served.ids[at], served.name(served.labels[at])),
+            "attributes": explorer.attributes.of(served.ids[at]),
+        }
         if explain:
             found["explanation"] = explorer.explained(served, at)
         return found
@@ -202,13 +206,6 @@ def create_app(explorer: Explorer) -> Any:
         explorer.decide(keep=False)
         return status()
 
-    def rows(positions: list[int]) -> list[forms.Row]:
-        served, given = explorer.served, explorer.given()
-        found = [forms.Row(**served.row(at)) for at in positions]
-        for each in found:
-            each.given = given.get(each.id)
-        return found
-
     @app.get("/work/suspicious")
     def suspicious() -> list[forms.Row]:
         """Labels that models trained without them contradict, the least believed first."""
@@ -229,7 +226,9 @@ def create_app(explorer: Explorer) -> Any:
             at = served.position.get(around)
             return unknown(around) if at is None else drawing.draw_around(served, at)  # type: ignore[return-value]
         if len(served.ids) > drawing.MOST_NODES:
-            told = f"the graph has {len(served.ids):,} nodes; name one, and its neighbourhood is drawn"
+            told = (
+                f"the graph has {len(served.ids):,} nodes; name one, and its neighbourhood is drawn"
+            )
             return problem(422, "query.around", told)  # type: ignore[return-value]
         return drawing.draw(served, drawing.every(served), explorer.places())
 

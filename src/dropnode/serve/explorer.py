@@ -25,7 +25,7 @@ KEPT = 512
 """Explanations that are kept in memory."""
 
 
-class NotNow(Exception):
+class NotNowError(Exception):
     """A request that does not fit the present state, such as a decision without a candidate."""
 
 
@@ -118,7 +118,7 @@ class Explorer:
         with self._lock:
             self._candidate = None
             if not self.retraining.start(self.given()):
-                raise NotNow("a training runs already; wait for it to end")
+                raise NotNowError("a training runs already; wait for it to end")
 
     def status(self) -> dict[str, Any]:
         """Return how far retraining is, and a comparison if there is a candidate."""
@@ -140,7 +140,7 @@ class Explorer:
         with self._lock:
             candidate = self._waiting_candidate()
             if candidate is None:
-                raise NotNow("no candidate waits for a decision; retrain first")
+                raise NotNowError("no candidate waits for a decision; retrain first")
             if keep:
                 place.keep()
                 self.served = candidate
@@ -188,7 +188,7 @@ class Explorer:
 
     def _writable(self) -> Workplace:
         if self.workplace is None:
-            raise NotNow("nothing can be stored beside the model; serve a copy of its folder")
+            raise NotNowError("nothing can be stored beside the model; serve a copy of its folder")
         return self.workplace
 
     def _waiting_candidate(self) -> Served | None:
@@ -238,4 +238,3 @@ def _edges(edges: Sequence[Edge]) -> pa.Table:
         weights = [1.0 if each.weight is None else each.weight for each in edges]
         columns["weight"] = pa.array(weights, pa.float64())
     return pa.table(columns)
-

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
 
 import numpy as np
 
@@ -42,59 +43,71 @@ def page_files() -> dict[str, bytes]:
 
 def gexf(served: Served, places: np.ndarray | None) -> Iterator[bytes]:
     """Yield the graph with its predictions in GEXF 1.3."""
-    text = io.BytesIO()
-    # The generator escapes markup. What no XML can have becomes a replacement character.
-    xml = XMLGenerator(text, "utf-8", short_empty_elements=True)
-    xml.startDocument()
-    xml.startElement(
-        "gexf",
-        {
-            "xmlns": "http://gexf.net/1.3",
-            "xmlns:viz": "http://gexf.net/1.3/viz",
-            "version": "1.3",
-        },
-    )
-    xml.startElement("graph", {"defaultedgetype": "undirected", "mode": "static"})
-    xml.startElement("attributes", {"class": "node"})
+    xml = _Xml()
+    space = "http://gexf.net/1.3"
+    xml.begin("gexf", {"xmlns": space, "xmlns:viz": f"{space}/viz", "version": "1.3"})
+    xml.begin("graph", {"defaultedgetype": "undirected", "mode": "static"})
+    xml.begin("attributes", {"class": "node"})
     titles = (("label_given", "string"), ("predicted", "string"), ("confidence", "double"))
     for at, (title, kind) in enumerate(titles):
-        xml.startElement("attribute", {"id": str(at), "title": title, "type": kind})
-        xml.endElement("attribute")
-    xml.endElement("attributes")
-    xml.startElement("nodes", {})
+        xml.empty("attribute", {"id": str(at), "title": title, "type": kind})
+    xml.end("attributes")
+    xml.begin("nodes", {})
     for at, name in enumerate(served.ids):
-        xml.startElement("node", {"id": str(at), "label": _sound(name)})
+        xml.begin("node", {"id": str(at), "label": name})
         row = served.row(at)
-        xml.startElement("attvalues", {})
+        xml.begin("attvalues", {})
         for number, value in enumerate((row["label"], row["predicted"], row["confidence"])):
             if value is not None:
-                xml.startElement("attvalue", {"for": str(number), "value": _sound(str(value))})
-                xml.endElement("attvalue")
-        xml.endElement("attvalues")
+                xml.empty("attvalue", {"for": str(number), "value": str(value)})
+        xml.end("attvalues")
         if places is not None:
             x, y = (f"{1000 * value:.2f}" for value in places[at])
-            xml.startElement("viz:position", {"x": x, "y": y, "z": "0"})
-            xml.endElement("viz:position")
-        xml.endElement("node")
+            xml.empty("viz:position", {"x": x, "y": y, "z": "0"})
+        xml.end("node")
         if not at % 1000:
-            yield _taken(text)
-    xml.endElement("nodes")
-    xml.startElement("edges", {})
+            yield xml.taken()
+    xml.end("nodes")
+    xml.begin("edges", {})
     entries = served.model.classifier.graph_.adjacency.tocoo()
     once = np.flatnonzero(entries.coords[0] < entries.coords[1])
     for number, at in enumerate(once.tolist()):
         source, target = (str(end[at]) for end in entries.coords)
         weight = f"{entries.data[at]:g}"
-        xml.startElement(
-            "edge", {"id": str(number), "source": source, "target": target, "weight": weight}
-        )
-        xml.endElement("edge")
+        ends = {"id": str(number), "source": source, "target": target, "weight": weight}
+        xml.empty("edge", ends)
         if not number % 5000:
-            yield _taken(text)
+            yield xml.taken()
     for name in ("edges", "graph", "gexf"):
-        xml.endElement(name)
-    xml.endDocument()
-    yield _taken(text)
+        xml.end(name)
+    yield xml.taken()
+
+
+class _Xml:
+    """An XML document that is taken away in parts; markup in values is escaped."""
+
+    def __init__(self) -> None:
+        self._text = io.BytesIO()
+        self._generator = XMLGenerator(self._text, "utf-8", short_empty_elements=True)
+        self._generator.startDocument()
+
+    def begin(self, name: str, values: dict[str, str]) -> None:
+        sound = {key: _sound(value) for key, value in values.items()}
+        self._generator.startElement(name, AttributesImpl(sound))
+
+    def end(self, name: str) -> None:
+        self._generator.endElement(name)
+
+    def empty(self, name: str, values: dict[str, str]) -> None:
+        self.begin(name, values)
+        self.end(name)
+
+    def taken(self) -> bytes:
+        """Return what was written since the last call."""
+        content = self._text.getvalue()
+        self._text.seek(0)
+        self._text.truncate()
+        return content
 
 
 def snapshot(answers: dict[str, Any]) -> bytes:
@@ -140,12 +153,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _taken(text: io.BytesIO) -> bytes:
-    content = text.getvalue()
-    text.seek(0)
-    text.truncate()
-    return content
-
-
 def _sound(text: str) -> str:
+    """Return a text without the characters that no XML can have."""
     return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

@@ -101,7 +101,7 @@ class Health:
 
 @dataclass
 class Row:
-    """A node in a list."""
+    """A node in a list; ``now`` is its label after what people gave since the training."""
 
     id: str
     predicted: str
@@ -109,7 +109,7 @@ class Row:
     label: str | None
     held_out: str | None
     log_odds: float | None
-    given: str | None = None
+    now: str | None
 
 
 @dataclass

@@ -44,7 +44,7 @@ HEADERS = {
 """Headers of every answer."""
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """A request that is not answered; the status and the reason."""
 
     def __init__(self, status: int, reason: str, field: str) -> None:
@@ -104,18 +104,20 @@ class Guard:
             body = await _body(scope, receive)
             answered = self.inner(scope, _replay(body, receive), protected)
             await asyncio.wait_for(answered, self.answer_seconds)
-        except Refusal as refusal:
+        except RefusalError as refusal:
             await _refuse(refusal, protected)
         except TimeoutError:
             if not begun:
                 told = f"no answer within {self.answer_seconds:g} seconds; ask for less"
-                await _refuse(Refusal(503, told, "request"), protected)
+                await _refuse(RefusalError(503, told, "request"), protected)
 
     def _check(self, scope: Message) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         host = headers.get("host", "")
         if not self._is_ours(host):
-            raise Refusal(
+            raise RefusalError(
                 421, "this is not a name of this service; use its address or localhost", "host"
             )
         if scope["method"] not in ("GET", "HEAD"):
@@ -125,7 +127,9 @@ class Guard:
             shown = headers.get("authorization", "")
             wanted = f"Bearer {self.token}"
             if not hmac.compare_digest(shown.encode(), wanted.encode()):
-                raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN", "authorization")
+                raise RefusalError(
+                    401, "a token is needed: Authorization: Bearer TOKEN", "authorization"
+                )
 
     def _is_ours(self, host: str) -> bool:
         try:
@@ -144,16 +148,18 @@ class Guard:
     def _check_write(self, headers: Mapping[str, str], host: str) -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise Refusal(415, "expected the content type application/json", "content-type")
+            raise RefusalError(415, "expected the content type application/json", "content-type")
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise Refusal(403, "requests of other pages are refused", "origin")
+            raise RefusalError(403, "requests of other pages are refused", "origin")
 
 
 async def _body(scope: Message, receive: Receive) -> bytes:
     """Return the body of a request; one that is too large or too slow is refused."""
     length = dict(scope["headers"]).get(b"content-length", b"0")
-    too_large = Refusal(413, f"the body has more than {LARGEST:,} bytes; send less at a time", "body")
+    too_large = RefusalError(
+        413, f"the body has more than {LARGEST:,} bytes; send less at a time", "body"
+    )
     if not length.isdigit() or int(length) > LARGEST:
         raise too_large
     parts: list[bytes] = []
@@ -163,7 +169,7 @@ async def _body(scope: Message, receive: Receive) -> bytes:
             while more:
                 message = await receive()
                 if message["type"] != "http.request":
-                    raise Refusal(400, "the request ended early", "body")
+                    raise RefusalError(400, "the request ended early", "body")
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 more = message.get("more_body", False)
@@ -171,7 +177,7 @@ async def _body(scope: Message, receive: Receive) -> bytes:
                     raise too_large
     except TimeoutError:
         told = f"the body did not arrive within {BODY_SECONDS:g} seconds"
-        raise Refusal(408, told, "body") from None
+        raise RefusalError(408, told, "body") from None
     return b"".join(parts)
 
 
@@ -189,7 +195,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(refusal: Refusal, send: Send) -> None:
+async def _refuse(refusal: RefusalError, send: Send) -> None:
     text = json.dumps({"problems": [{"field": refusal.field, "message": refusal.reason}]})
     headers = [(b"content-type", b"application/json")]
     if refusal.status == 401:

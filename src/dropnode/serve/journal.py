@@ -101,12 +101,14 @@ class Journal:
             try:
                 values = parse_json(line.decode())
                 entry = Entry(**values)
-                if not all(isinstance(each, str) for each in (entry.id, entry.at)):
-                    raise ValueError("id and at must be text")
+                if not all(
+                    isinstance(each, str) for each in (entry.id, entry.label or "", entry.at)
+                ):
+                    raise ValueError("id, label and at must be text")
             except (TypeError, ValueError, json.JSONDecodeError) as error:
                 raise WorkError(
-                    f"{self.path}, line {number}: not a label of the Explorer ({error}); correct or "
-                    "remove the line"
+                    f"{self.path}, line {number}: not a label of the Explorer ({error}); correct "
+                    "or remove the line"
                 ) from error
             entries.append(entry)
         return entries

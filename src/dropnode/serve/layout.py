@@ -20,8 +20,8 @@ CELLS = 192
 """Cells of the grid along one side."""
 
 GRAVITY = 0.03
-"""How strongly nodes are drawn to the middle, which holds parts together that no edge joins. Without
-edges, this and the repulsion balance where nodes fill a disc evenly."""
+"""How strongly nodes are drawn to the middle, which holds parts together that no edge joins.
+Without edges, this and the repulsion balance where nodes fill a disc evenly."""
 
 
 def place_nodes(adjacency: sp.csr_array, iterations: int = ITERATIONS) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""Lists of nodes: those that match an id, classes and a range of confidence, a page at a time."""
+"""Lists of nodes: those that match an id, classes and a range of confidence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -65,13 +65,3 @@ class Search:
         if self.order == "suspicious":
             return np.nan_to_num(served.log_odds, nan=np.inf)
         return np.arange(len(served.ids))
-
-
-def page(served: Served, nodes: np.ndarray, offset: int, limit: int) -> dict[str, Any]:
-    """Return one page of a list of nodes, and how many there are in all."""
-    chosen = nodes[offset : offset + limit].tolist()
-    return {
-        "total": len(nodes),
-        "offset": offset,
-        "nodes": [served.row(at) for at in chosen],
-    }

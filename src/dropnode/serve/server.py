@@ -71,7 +71,11 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
 
 
 def serve(
-    explorer: Explorer, listener: socket.socket, host: str, token: str | None, ready: Callable[[], None]
+    explorer: Explorer,
+    listener: socket.socket,
+    host: str,
+    token: str | None,
+    ready: Callable[[], None],
 ) -> None:
     """Answer requests until the process is told to end; those under way are finished.
 

@@ -15,7 +15,7 @@ export function labelControls(model, row, settled = () => {}) {
     for (const each of place.querySelectorAll("button, select")) each.disabled = true;
     try {
       await tell("/labels", { labels: [{ id: row.id, label }] });
-      row.given = label === row.label ? undefined : label;
+      row.now = label;
       say(label === row.label ? `${row.id} is as before` : `${row.id} is labelled ${label ?? "unknown"}`);
       settled(label);
       show();
@@ -26,7 +26,7 @@ export function labelControls(model, row, settled = () => {}) {
   }
 
   function show() {
-    const now = row.given === undefined || row.given === null && row.label === null ? row.label : row.given;
+    const { now } = row;
     const changed = now !== row.label;
     const pick = names.length <= MOST_BUTTONS ? names.map((name, at) => element("button", {
       type: "button", "aria-pressed": String(now === name), click: () => give(name),
