@@ -88,7 +88,7 @@ class Picture {
     this.model = model;
     this.data = data;
     this.place = element("div", {
-      class: "graph", tabindex: "0", role: "application", "aria-describedby": "graph-keys",
+      class: "picture", tabindex: "0", role: "application", "aria-describedby": "graph-keys",
       "aria-label": `Picture of ${count(data.ids.length, "node")} and ${count(data.edges.length / 2, "edge")}`,
       keydown: (event) => this.key(event),
     });
@@ -157,7 +157,7 @@ class Picture {
       location.hash = route("node", { id: this.data.ids[Number(node)] });
     });
     this.sigma.on("clickStage", () => this.select(null));
-    this.sigma.once("afterRender", () => {
+    requestAnimationFrame(() => {
       this.place.dataset.drawn = "yes";
       performance.mark("graph-drawn");
     });

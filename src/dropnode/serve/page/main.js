@@ -32,7 +32,7 @@ async function show() {
     model ??= await ask("/model");
     if (mine !== turn) return;
     document.getElementById("model-name").textContent = `${isSnapshot ? "snapshot of " : ""}${model.name ?? "model"}`;
-    const fresh = element("div", { class: `view ${name}` });
+    const fresh = element("div", { class: `view-${name}` });
     place.after(fresh);
     const stop = await VIEWS[name](fresh, model, values, changed);
     if (mine !== turn) {
