@@ -136,6 +136,7 @@ class Picture {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const ink = dark ? "#e8ecf0" : "#1b2026";
     const large = this.data.ids.length > 2000;
+    this.dim = dark ? "#39424c" : "#dde2e6";
     const edge = dark ? (large ? "#30373f" : "#4a535d") : (large ? "#e1e5e9" : "#c9d0d6");
     try {
       this.sigma = new Sigma(this.graph, this.place, {
@@ -176,7 +177,7 @@ class Picture {
     if (this.selected === null) return attributes;
     if (key === this.selected) return { ...attributes, highlighted: true, size: attributes.size * 1.4, forceLabel: true };
     if (this.near.has(key)) return { ...attributes, forceLabel: this.near.size < 30 };
-    return { ...attributes, color: FAINT + "66", label: null };
+    return { ...attributes, color: this.dim, label: null };
   }
 
   shownEdge(key, attributes) {
