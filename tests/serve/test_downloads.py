@@ -11,9 +11,9 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from conftest import CLASSES, MARKUP
 from starlette.testclient import TestClient
 
+from conftest import CLASSES, MARKUP
 from dropnode.serve.explorer import Explorer
 from dropnode.serve.files import page_files
 

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import CLASSES, MARKUP, ODD
 from starlette.testclient import TestClient
 
+from conftest import CLASSES, MARKUP, ODD
 from dropnode import TableModel
 from dropnode.analysis.explain import explain
 from dropnode.serve.explorer import Explorer
@@ -42,7 +42,7 @@ def test_pages_together_are_the_list_and_every_condition_holds(
     wanted = {
         str(name)
         for name, predicted, share in zip(predictions.ids, predictions.predicted, sure, strict=True)
-        if "n" in str(name) and predicted == "mate" and 0.6 <= share
+        if "n" in str(name) and predicted == "mate" and share >= 0.6
     }
     asked = {"query": "N", "predicted": "mate", "least": 0.6, "order": "least-confident"}
     found: list[dict[str, Any]] = []
