@@ -227,6 +227,11 @@ def feature_names(folder: str | Path) -> list[str] | None:
     return document.extra.get("feature_names") or None
 
 
+def saved_versions(folder: str | Path) -> dict[str, str]:
+    """Return the versions of the software that saved a model."""
+    return _document(Path(folder) / MODEL).versions
+
+
 def load_trust(folder: str | Path) -> dict[str, Any] | None:
     """Load how far to believe a model, as :func:`save_model` was given it."""
     return _document(Path(folder) / MODEL).trust

@@ -94,10 +94,11 @@ class Predictions:
     def write(self, path: str | Path) -> None:
         """Write a CSV file: id, perhaps label, predicted class, its probability, those of all."""
         with atomic_write(path, "w") as file:
-            for rows in self._chunks():
+            for rows in self.rows():
                 file.write(csv_lines(rows))
 
-    def _chunks(self) -> Iterator[list[list[Any]]]:
+    def rows(self) -> Iterator[list[list[Any]]]:
+        """Yield the rows of that file, some thousands at a time, the header first."""
         labelled = [] if self.labels is None else ["label"]
         # A letter in front, because a class may have the name of another column.
         with_sets = [] if self.sets is None else ["set"]

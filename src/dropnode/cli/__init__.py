@@ -27,6 +27,7 @@ from dropnode.cli.lists import experiments, methods, presets
 from dropnode.cli.predict import predict
 from dropnode.cli.report import report
 from dropnode.cli.reproduce import reproduce
+from dropnode.cli.serve import serve
 from dropnode.cli.train import train
 from dropnode.cli.trials import trials
 from dropnode.cli.tune import tune
@@ -49,6 +50,7 @@ app.command()(fit)
 app.command()(predict)
 app.command()(convert)
 app.command()(explain)
+app.command()(serve)
 app.add_typer(datasets_app, name="datasets")
 app.command()(methods)
 app.command()(presets)

@@ -1,0 +1,39 @@
+// Work lists: labels that look wrong, nodes to label next; below them, retraining.
+
+import { ask, isSnapshot } from "./api.js";
+import { className, element, link, nodeLink, percent, section } from "./dom.js";
+import { labelControls } from "./labels.js";
+import { retrainPanel } from "./retrain.js";
+
+const LISTS = {
+  next: ["Label this next", "Labels of these nodes would teach the model most: it is unsure about them and their surroundings."],
+  suspicious: ["Labels that look wrong", "Models that were trained without these labels contradict them."],
+};
+
+export async function showWork(place, model, values, changed) {
+  const chosen = values.list === "suspicious" ? "suspicious" : "next";
+  const rows = await ask(`/work/${chosen}`);
+  const panel = isSnapshot ? null : await retrainPanel(model, changed);
+  place.append(element("h1", {}, "Label"),
+    element("ul", { class: "tabs" }, Object.entries(LISTS).map(([key, [title]]) => element("li", {},
+      element("a", { href: link("work", { list: key }).getAttribute("href"), "aria-current": key === chosen ? "page" : null },
+        title)))),
+    element("p", {}, LISTS[chosen][1]),
+    element("p", { class: "note" }, model.writable
+      ? "In a row, the keys 1 to 9 choose a class. Labels are stored at once; the model changes only when you retrain and keep the result."
+      : "Labels are not taken here."),
+    panel ? panel.place : "",
+    section(`${LISTS[chosen][0]} (${rows.length})`,
+      rows.length ? element("ol", { class: "work" }, rows.map((row) => workItem(model, row, chosen, panel)))
+        : element("p", {}, chosen === "next" ? "All nodes are labelled." : "None.")),
+  );
+  return panel ? panel.stop : undefined;
+}
+
+function workItem(model, row, chosen, panel) {
+  const told = chosen === "next"
+    ? ["predicted ", className(model, row.predicted), ` with ${percent(row.confidence)}`]
+    : ["labelled ", className(model, row.label), ", held-out prediction ", className(model, row.held_out)];
+  return element("li", {}, element("p", {}, nodeLink(row.id), " ", element("span", { class: "told" }, told)),
+    labelControls(model, row, () => panel?.refresh()));
+}
