@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import damage
-from dropnode.errors import ConfigError, WorkError
+from dropnode import memory, read_tables
+from dropnode.errors import ConfigError, DropnodeError, WorkError
+from dropnode.experiments.exchange import import_trials
+from dropnode.experiments.spec_file import load_spec
+from dropnode.experiments.store import Store
 from dropnode.files import (
     FolderLock,
     atomic_write,
     explained,
     is_vacant,
     new_folder,
+    read_content,
     remove_leftovers,
     seal,
     unseal,
     write_bytes,
     write_json,
 )
+from dropnode.saving import load_model
+from dropnode.settings import read_changes, read_json
 
 
 def test_bytes_and_json_come_back(tmp_path: Path) -> None:
@@ -215,3 +225,58 @@ def test_folders_of_killed_writers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_content_is_read_up_to_a_limit(
+    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, content = tmp_path / "a", b"7" * 1000
+    path.write_bytes(gzip.compress(content) if packed else content)
+    assert read_content(path, packed=packed, most=1000) == content
+    with pytest.raises(ConfigError, match="more than the 999 bytes"):
+        read_content(path, packed=packed, most=999)
+    # What is parsed takes three times its size.
+    monkeypatch.setattr(memory, "available_memory", lambda: 3000)
+    assert read_content(path, packed=packed) == content
+    monkeypatch.setattr(memory, "available_memory", lambda: 2999)
+    with pytest.raises(WorkError, match="needs at least 3,000 bytes of memory"):
+        read_content(path, packed=packed)
+
+
+def _import(path: Path) -> None:
+    with Store(path.parent / "store") as store:
+        import_trials(store, path)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "settings.yaml": lambda path: read_changes([f"@{path}"]),
+    "spec.yaml": lambda path: load_spec(str(path)),
+    "record.json": read_json,
+    "model.json": lambda path: load_model(path.parent),
+    "trials.csv": _import,
+    "trials.json": _import,
+    "nodes.csv": lambda path: read_tables(path, label="topic"),
+    "nodes.jsonl": lambda path: read_tables(path, label="topic"),
+}
+"""What reads a file that a user names."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/zero on Windows")
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_never_ends_is_an_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 80 * 2**20)
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(DropnodeError, match=r"more than the|needs at least .* of memory"):
+        READERS[name](tmp_path / name)
+
+
+def test_trials_that_expand_beyond_memory_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 80 * 2**20)
+    (tmp_path / "trials.csv.gz").write_bytes(gzip.compress(bytes(50 * 2**20), compresslevel=1))
+    with pytest.raises(WorkError, match="of memory"):
+        _import(tmp_path / "trials.csv.gz")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dropnode"
 
 ORDER = """
-errors files csv_text settings memory environment engines graph tables data ops training methods
+errors memory files csv_text settings environment engines graph tables data ops training methods
 analysis saving estimator model_selection assessment inspection table_model experiments serve
 bench cli
 """.split()

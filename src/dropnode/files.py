@@ -8,6 +8,7 @@ that a later run computes from is sealed: it carries a checksum of itself, which
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import secrets
 import shutil
 import sqlite3
+import stat
 import struct
 import zipfile
 import zlib
@@ -26,6 +28,7 @@ from typing import IO, Any, Literal, Self, overload
 import platformdirs
 
 from dropnode.errors import ConfigError, WorkError
+from dropnode.memory import check_memory
 
 
 @overload
@@ -77,6 +80,44 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
     except UnicodeEncodeError:
         # Half of a surrogate pair, as in the name of a file that is not in UTF-8.
         return json.dumps(value, indent=indent, allow_nan=False).encode()
+
+
+BLOCK = 16 * 2**20
+"""Bytes that are read at a time from what is no plain file."""
+
+
+def read_content(path: Path, *, packed: bool = False, most: int | None = None) -> bytes:
+    """Return the content of a file, if it fits into memory together with what it becomes.
+
+    A device such as ``/dev/zero`` never ends, and a small file may expand to any size, so that such
+    content is counted block by block.
+
+    Parameters
+    ----------
+    path : Path
+    packed : bool
+        Whether it is a gzip file, whose expanded content is returned.
+    most : int, optional
+        A file with more bytes is a :class:`~dropnode.errors.ConfigError`.
+    """
+    found = path.stat()
+    plain = stat.S_ISREG(found.st_mode) and not packed
+    _check_size(path, found.st_size, most if plain else None)
+    if plain:
+        return path.read_bytes()
+    parts, size = [], 0
+    with gzip.open(path) if packed else open(path, "rb") as file:
+        while part := file.read(BLOCK):
+            parts.append(part)
+            size += len(part)
+            _check_size(path, size, most)
+    return b"".join(parts)
+
+
+def _check_size(path: Path, size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise ConfigError(f"{path} has more than the {most:,} bytes that are expected at most")
+    check_memory(3 * size, f"reading {path}", "use a larger machine or a smaller file")
 
 
 SEAL = "sha256"

@@ -28,7 +28,7 @@ from safetensors import numpy as safetensors
 import dropnode
 from dropnode.environment import versions
 from dropnode.errors import ModelError
-from dropnode.files import json_bytes, record_sha256, write_bytes
+from dropnode.files import json_bytes, read_content, record_sha256, write_bytes
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, compressed_rows
 from dropnode.graph.checks import PARTS
@@ -263,7 +263,7 @@ class _Document:
 def _document(path: Path) -> _Document:
     """Read model.json, and check its format and its hash."""
     try:
-        content = path.read_bytes()
+        content = read_content(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise _missing(path) from error
     values = _read(path, lambda: parse_json(content.decode()))

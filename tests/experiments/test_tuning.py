@@ -183,6 +183,38 @@ def test_ctrl_c_keeps_the_best_so_far(dataset: str, tmp_path: Path) -> None:
         tune(request_(dataset), tmp_path / "other", interrupted)
 
 
+@pytest.mark.parametrize(
+    ("sampler", "count"),
+    # In the first stage, where a setting has one seed more than the other; in the second; and
+    # among the first proposals.
+    [("staged", 1), ("staged", 3), ("staged", 10), ("optuna", 2)],
+)
+def test_ctrl_c_keeps_the_best_of_what_has_ended(
+    sampler: str, count: int, dataset: str, tmp_path: Path
+) -> None:
+    ran: list[Trial] = []
+
+    def interrupted(trials: Sequence[Trial], job: Job) -> Generator[Any, None, None]:
+        for pair in scored(wanted, ran)(trials, job):
+            if len(ran) > count:
+                raise KeyboardInterrupt
+            yield pair
+
+    found = tune(request_(dataset, sampler, seeds=2), tmp_path / "out", interrupted)
+
+    assert found.interrupted
+    assert found.trials == count
+    seeds: dict[str, list[float]] = {}
+    for trial in ran[:count]:
+        tried = {key: trial.config[key] for stage in STAGES for key in stage}
+        seeds.setdefault(json.dumps(tried), []).append(wanted(trial))
+    most = max(map(len, seeds.values()))
+    means = {name: np.mean(each) for name, each in seeds.items() if len(each) == most}
+    best = max(means, key=means.__getitem__)
+    assert found.val_accuracy == pytest.approx(means[best])
+    assert found.setting.items() <= json.loads(best).items()
+
+
 def test_a_graph_without_validation_nodes_is_refused(community: Graph, tmp_path: Path) -> None:
     save_graph(community.with_split(Split([0, 1, 2], [], [])), tmp_path / "bare.npz")
     with pytest.raises(GraphError, match="no validation nodes"):

@@ -21,7 +21,7 @@ from dropnode.errors import ConfigError
 from dropnode.experiments.record import Record
 from dropnode.experiments.store import Store
 from dropnode.experiments.trial_row import COLUMNS, TrialRow
-from dropnode.files import atomic_write, write_bytes
+from dropnode.files import atomic_write, read_content, write_bytes
 from dropnode.settings import continued, parse_json, read_record
 
 # Columns with JSON in a CSV or Parquet file; an error is among them as it can be any text, also "".
@@ -126,8 +126,7 @@ def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _text(path: Path) -> str:
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix.lower() == ".gz" else content).decode("utf-8")
+    return read_content(path, packed=path.suffix.lower() == ".gz").decode()
 
 
 def _write(path: Path, text: str) -> None:

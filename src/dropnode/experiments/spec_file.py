@@ -26,6 +26,7 @@ from dropnode.settings import (
     repeats,
     seed,
     suggestion,
+    yaml_text,
 )
 
 
@@ -45,7 +46,7 @@ def load_spec(name: str) -> Spec:
     """
     if name.endswith((".yaml", ".yml")):
         try:
-            text = Path(name).read_text(encoding="utf-8")
+            text = yaml_text(Path(name))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{name} cannot be read ({error}); expected a spec file") from error
         return parse_spec(Path(name).stem, text)

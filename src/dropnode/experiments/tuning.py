@@ -174,7 +174,7 @@ def tune(
     """Search, or continue a search, and write what it found to ``out``.
 
     ``trials`` is how many settings Optuna proposes, counting repetitions. Ctrl-C stops the search;
-    the best of what has ended is kept.
+    the best of what has ended is kept. A setting with more ended seeds comes before one with fewer.
     """
     check_folder(out)
     data = validation_data(tuning.dataset, tuning.split_seed)
@@ -219,9 +219,11 @@ class _Run:
     engine: Engine
     observers: Sequence[TrialObserver]
     cells: list[Cell] = field(default_factory=list)
+    training: Sequence[Cell] = ()
 
     def train(self, cells: Sequence[Cell]) -> None:
         """Run the trials of cells that are not stored."""
+        self.training = cells
         run_cells(cells, self.store, Job(self.data), self.engine, observers=self.observers)
 
     def value(self, cell: Cell) -> float:
@@ -229,8 +231,14 @@ class _Run:
         return validation(cell, self.store.get)
 
     def best(self, cells: Sequence[Cell]) -> Cell:
-        """Return the best of cells; the first of equals."""
-        best = max(cells, key=self.value, default=None)
+        """Return the best of the cells with the most ended trials; the first of equals."""
+
+        def rank(cell: Cell) -> tuple[bool, int, float]:
+            value = self.value(cell)
+            ended = sum(self.store.get(trial.id) is not None for trial in cell.trials)
+            return value >= 0, ended, value
+
+        best = max(cells, key=rank, default=None)
         if best is None or self.value(best) < 0:
             raise WorkError(
                 "no setting was trained to its end, so none can be chosen; list the errors with "
@@ -239,7 +247,8 @@ class _Run:
         return best
 
     def found(self, interrupted: bool) -> Tuned:
-        best = self.best(self.cells)
+        # Trials of the cells in training may have ended before Ctrl-C, some even all of a cell.
+        best = self.best([*self.cells, *self.training] if interrupted else self.cells)
         records = list(self.store.records())
         looked = {json.dumps(dict(record.trial.config), sort_keys=True) for record in records}
         return Tuned(dict(best.setting), self.value(best), len(looked), len(records), interrupted)
@@ -250,11 +259,12 @@ def _climb(run: _Run) -> None:
     search, dataset = run.tuning.search, run.tuning.dataset
     chosen: dict[str, Any] = {}
     for number in range(len(search.stages)):
-        cells = stage_cells(search, run.data, number, {dataset: chosen})
+        tried = stage_cells(search, run.data, number, {dataset: chosen})
+        cells = [replace(cell, setting={**chosen, **cell.setting}) for cell in tried]
         run.train(cells)
         best = run.best(cells)
-        chosen |= best.setting
-        run.cells = [replace(best, setting=dict(chosen))]
+        chosen = dict(best.setting)
+        run.cells = [best]
 
 
 def _propose(run: _Run, trials: int) -> None:

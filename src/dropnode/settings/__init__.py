@@ -46,6 +46,7 @@ from dropnode.settings.texts import (
     read_json,
     read_sealed,
     read_yaml,
+    yaml_text,
 )
 
 __all__ = [
@@ -78,4 +79,5 @@ __all__ = [
     "temperature",
     "weight",
     "width",
+    "yaml_text",
 ]

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from dropnode.errors import ConfigError
-from dropnode.files import unseal
+from dropnode.files import read_content, unseal
 from dropnode.settings.messages import shown
 
 MOST_YAML = 1_000_000, 20_000, 50
@@ -34,13 +34,18 @@ def read_yaml(text: str) -> Any:
         raise ConfigError(f"not valid YAML ({' '.join(str(error).split())})") from error
 
 
+def yaml_text(path: Path) -> str:
+    """Return the text of a file; more bytes than the longest YAML text may have are an error."""
+    return read_content(path, most=4 * MOST_YAML[0]).decode()
+
+
 def read_json(path: str | Path, cure: str = "restore the file or remove it") -> Any:
     """Return the content of a JSON file; keys that occur twice, NaN and infinity are errors.
 
     ``cure`` is the end of the error: what to do about a damaged file.
     """
     try:
-        return parse_json(Path(path).read_text(encoding="utf-8"))
+        return parse_json(read_content(Path(path)).decode())
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON ({error}); {cure}") from error
 
@@ -91,7 +96,7 @@ def read_changes(pairs: Sequence[str]) -> dict[str, Any]:
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        values = read_yaml(path.read_text(encoding="utf-8"))
+        values = read_yaml(yaml_text(path))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--set @{path}: the file cannot be read ({error}); expected keys and values, as "

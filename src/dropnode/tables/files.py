@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from dropnode.files import explained, to_path
+from dropnode.errors import ConfigError
+from dropnode.files import explained, read_content, to_path
 from dropnode.memory import check_memory
-from dropnode.tables.csv_files import BLOCK, read_csv
+from dropnode.settings import shown
+from dropnode.tables.csv_files import read_csv
 from dropnode.tables.json_lines import read_json_lines
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Table, common_type
@@ -76,29 +78,16 @@ def _file(
     packed = path.suffix.lower() == ".gz"
     ending = Path(path.stem if packed else path.name).suffix.lower()
     if ending in DELIMITED:
-        return read_csv(name, _content(path, packed), DELIMITED[ending], problems, is_data)
+        return read_csv(
+            name, read_content(path, packed=packed), DELIMITED[ending], problems, is_data
+        )
     if ending in LINES:
-        return read_json_lines(name, _content(path, packed), problems)
+        return read_json_lines(name, read_content(path, packed=packed), problems)
     if ending in PARQUET and not packed:
         return _parquet(path, problems)
     told = "has an unknown ending; save it as a file whose name ends in"
     problems.add(name, f"{told} {ENDINGS}, or in one of the first five and .gz")
     return None
-
-
-def _content(path: Path, packed: bool) -> bytes:
-    """Return the bytes of a file, if they fit into memory together with what they become."""
-    what, cure = f"reading {path}", "use a larger machine or a smaller file"
-    check_memory(3 * path.stat().st_size, what, cure)
-    if not packed:
-        return path.read_bytes()
-    parts = []
-    with gzip.open(path) as file:
-        while part := file.read(BLOCK):
-            parts.append(part)
-            # A small file may expand to any size.
-            check_memory(3 * BLOCK * len(parts), what, cure)
-    return b"".join(parts)
 
 
 def _parquet(path: Path, problems: Problems) -> Table | None:
