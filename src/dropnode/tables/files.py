@@ -14,10 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from dropnode.errors import ConfigError
 from dropnode.files import explained, read_content, to_path
 from dropnode.memory import check_memory
-from dropnode.settings import shown
 from dropnode.tables.csv_files import read_csv
 from dropnode.tables.json_lines import read_json_lines
 from dropnode.tables.problems import Problems
