@@ -62,6 +62,8 @@ def test_a_node_is_found_by_its_id_whatever_its_letters(
     client: TestClient, explorer: Explorer, name: str
 ) -> None:
     path = f"%2F{name}" if name == ".." else quote(name, safe="")
+    if "%" in name:
+        path = quote(path)  # Starlette's client takes off the quotes twice, servers do so once
     found = client.get(f"/nodes/{path}").json()
     at = explorer.served.position[name]
     assert found["id"] == name

@@ -84,6 +84,10 @@ def create_app(explorer: Explorer) -> Any:
         # Without the path.
         return problem(503, "request", f"nothing was stored: {error.strerror}")
 
+    @app.exception_handler(400)
+    def _no_text(_: Request, error: Exception) -> JSONResponse:
+        return problem(422, "body", "expected JSON in UTF-8")
+
     @app.exception_handler(404)
     def _absent(_: Request, error: Exception) -> JSONResponse:
         return problem(404, "path", "there is nothing here; see /openapi.json")
