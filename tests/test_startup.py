@@ -31,7 +31,7 @@ def imported(*arguments: str) -> set[str]:
     return set(modules["modules"])
 
 
-@pytest.mark.parametrize("method", ["grand", "grand-gcn"])
+@pytest.mark.parametrize("method", ["grand", pytest.param("grand-gcn", marks=pytest.mark.slow)])
 def test_training_on_citeseer_imports_nothing_slow(method: str) -> None:
     slow = (SLOW | {"sklearn"}) & imported("citeseer", "--method", method)
     assert slow == set()

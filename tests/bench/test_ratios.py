@@ -35,7 +35,8 @@ def measured(dataset: str) -> dict[str, float]:
     return ratios
 
 
-@pytest.mark.parametrize("dataset", ["cora", pytest.param("citeseer", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dataset", REFERENCE)
 def test_no_path_has_lost_half_of_its_advantage(dataset: str) -> None:
     try:
         load_dataset(dataset)

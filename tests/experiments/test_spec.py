@@ -112,7 +112,13 @@ def comparison() -> Spec:
     return parse_spec("mine", COMPARISON)
 
 
-@pytest.mark.parametrize("name", spec_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name.startswith("tune-large") else name
+        for name in spec_names()
+    ],
+)
 def test_every_shipped_spec_can_be_run(name: str) -> None:
     spec = load_spec(name)
     assert spec.name == name

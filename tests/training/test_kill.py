@@ -109,7 +109,7 @@ def wait_for_progress(out: Path, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(
     ("function", "fatal"),
     [
-        ("fsync", 2),
+        pytest.param("fsync", 2, marks=pytest.mark.slow),
         pytest.param("replace", 2, marks=pytest.mark.slow),
         pytest.param("fsync", 20, marks=pytest.mark.slow),
         ("replace", 29),
@@ -131,6 +131,7 @@ def test_killed_while_writing_a_checkpoint_ends_with_the_same_bits(
     assert_same_bits(out, reference)
 
 
+@pytest.mark.slow
 def test_killed_before_anything_was_written_starts_anew(tmp_path: Path, reference: Path) -> None:
     out = tmp_path / "run"
     killed = subprocess.run(

@@ -198,6 +198,7 @@ def test_both_ways_to_propagate_features(
     assert_same_step(config, blocks)
 
 
+@pytest.mark.slow
 @every_combination
 def test_weights_after_five_epochs(
     community: Graph, configure: Configure, perturbation: str, dropout: str, norm: str
