@@ -37,6 +37,7 @@ def test_training_on_citeseer_imports_nothing_slow(method: str) -> None:
     assert slow == set()
 
 
+@pytest.mark.slow
 def test_training_on_digits_imports_scikit_learn_for_the_data_alone() -> None:
     """The images come with scikit-learn, and so do nearest neighbours; nothing else is slow."""
     modules = imported("digits")

@@ -305,6 +305,7 @@ def test_interruption_keeps_the_best_model_and_says_so(tmp_path: Path) -> None:
     assert json.loads(resumed.stdout)["epochs"] == 150
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_seeds_and_says_how_to_go_on(tmp_path: Path) -> None:
     """On a terminal it reaches every process: all end, quietly, and nothing is left over."""
     out, scratch = tmp_path / "seeds", tmp_path / "scratch"

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -16,7 +16,13 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropnode.experiments.statistics import compare, compare_gaps, holm, summarise
+from dropnode.experiments.statistics import (
+    compare,
+    compare_gaps,
+    holm,
+    summarise,
+    summarise_trials,
+)
 
 chances = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 0.01, 0.05, 1.0]))
 counts = st.integers(830, 860)
@@ -36,8 +42,17 @@ def percentages(correct: Sequence[int]) -> list[float]:
     return [100 * (count / 1000) for count in correct]
 
 
-def by_seed(values: Sequence[float], first: int = 0) -> dict[Hashable, float]:
-    return dict(enumerate(values, first))
+def by_seed(values: Sequence[float], first: int = 0) -> dict[tuple[str, int], float]:
+    return {("public", seed): value for seed, value in enumerate(values, first)}
+
+
+def by_split(table: Sequence[Sequence[float]]) -> dict[tuple[str, int], float]:
+    """Return the values of a table whose rows are splits and whose columns are seeds."""
+    return {
+        (f"split {row}", seed): value
+        for row, values in enumerate(table)
+        for seed, value in enumerate(values)
+    }
 
 
 def naive_holm(values: Sequence[float | None]) -> list[float | None]:
@@ -99,8 +114,8 @@ def test_welch_of_an_example_by_hand() -> None:
     half = scipy.stats.t.ppf(0.975, degrees) * error
     assert compared.low == pytest.approx(-3 - half)
     assert compared.high == pytest.approx(-3 + half)
-    assert compared.welch_p == pytest.approx(2 * scipy.stats.t.sf(3 / error, degrees))
-    assert compared.welch_p == pytest.approx(0.1075, abs=5e-5)
+    assert compared.p == pytest.approx(2 * scipy.stats.t.sf(3 / error, degrees))
+    assert compared.p == pytest.approx(0.1075, abs=5e-5)
     assert (compared.n_first, compared.n_second) == (5, 5)
     assert compared.wilcoxon_p is None, "five pairs cannot be enough"
 
@@ -122,14 +137,14 @@ def test_welch_is_scipys(first: list[int], second: list[int]) -> None:
     compared = compare(by_seed(a), by_seed(b, 1000))
     assert compared.difference == pytest.approx(statistics.fmean(a) - statistics.fmean(b))
     plain = scipy.stats.ttest_ind(a, b, equal_var=False)
-    assert compared.welch_p == pytest.approx(plain.pvalue)
+    assert compared.p == pytest.approx(plain.pvalue)
     interval = plain.confidence_interval()
     assert [compared.low, compared.high] == pytest.approx([interval.low, interval.high])
     # The interval leaves out zero where the test finds a difference, and only there.
-    assert (compared.welch_p < 0.05) == (compared.low > 0 or compared.high < 0)
+    assert (compared.p < 0.05) == (compared.low > 0 or compared.high < 0)
     assert compared.wilcoxon_p is None, "no seed in common"
     turned = compare(by_seed(b, 1000), by_seed(a))
-    assert turned.welch_p == pytest.approx(compared.welch_p)
+    assert turned.p == pytest.approx(compared.p)
     assert turned.low == pytest.approx(-compared.high)
 
 
@@ -163,9 +178,9 @@ def test_six_pairs_never_say_more_than_six_pairs_can() -> None:
 
 def test_pairs_are_found_by_their_key() -> None:
     """Seeds in another order, and seeds that only one side has, change nothing."""
-    first: dict[Hashable, float] = {seed: 80.0 + seed for seed in range(8)}
-    second: dict[Hashable, float] = {seed: 79.0 + 0.5 * seed for seed in range(11, 1, -1)}
-    common = range(2, 8)
+    first = {("public", seed): 80.0 + seed for seed in range(8)}
+    second = {("public", seed): 79.0 + 0.5 * seed for seed in range(11, 1, -1)}
+    common = [("public", seed) for seed in range(2, 8)]
     expected = scipy.stats.wilcoxon([first[seed] - second[seed] for seed in common]).pvalue
     compared = compare(first, second)
     assert compared.wilcoxon_p == pytest.approx(expected)
@@ -198,9 +213,9 @@ def test_a_gap_beside_one_without_spread_is_a_difference() -> None:
     assert beside.difference == pytest.approx(alone.difference - 2.5)
     shifted = compare({key: value - 2.5 for key, value in first.items()}, second)
     assert [beside.low, beside.high] == pytest.approx([shifted.low, shifted.high])
-    assert beside.welch_p == pytest.approx(shifted.welch_p)
+    assert beside.p == pytest.approx(shifted.p)
     assert (beside.n_first, beside.n_second) == (4, 3)
-    assert compare_gaps((first, second), ({}, second)).welch_p is None
+    assert compare_gaps((first, second), ({}, second)).p is None
 
 
 def test_the_interval_of_gaps_covers_the_truth_as_often_as_it_says() -> None:
@@ -217,7 +232,52 @@ def test_the_interval_of_gaps_covers_the_truth_as_often_as_it_says() -> None:
     assert abs(covered - 950) <= 21
 
 
-DEGENERATE: dict[str, tuple[dict[Hashable, float], dict[Hashable, float]]] = {
+def test_splits_form_pairs() -> None:
+    """Three splits, two seeds each: their means differ by 1, 2 and 3, whatever a split is worth."""
+    first = by_split([[71.0, 73.0], [82.0, 84.0], [93.0, 95.0]])
+    second = by_split([[70.0, 72.0], [82.0, 80.0], [90.0, 92.0]])
+    compared = compare(first, second)
+    plain = scipy.stats.ttest_1samp([1.0, 2.0, 3.0], 0)
+    interval = plain.confidence_interval()
+    assert compared.difference == pytest.approx(2)
+    assert compared.p == pytest.approx(plain.pvalue)
+    assert [compared.low, compared.high] == pytest.approx([interval.low, interval.high])
+    assert (compared.n_first, compared.n_second, compared.splits) == (6, 6, 3)
+    assert compared.wilcoxon_p is None, "three pairs cannot be enough"
+
+
+def test_other_splits_form_no_pairs() -> None:
+    """Where one side lacks a split, all trials are compared, by Welch's test."""
+    first = by_split([[71.0, 73.0], [82.0, 84.0], [93.0, 95.0]])
+    second = by_split([[70.0, 72.0], [82.0, 80.0]])
+    compared = compare(first, second)
+    plain = scipy.stats.ttest_ind([*first.values()], [*second.values()], equal_var=False)
+    assert compared.p == pytest.approx(plain.pvalue)
+    assert compared.splits is None
+
+
+def test_the_interval_over_splits_covers_the_truth_as_often_as_it_says() -> None:
+    """Splits spread by 3 points and seeds by 0.5, and the methods do not gain alike on all splits.
+
+    Welch's interval of the trials would cover nearly always, and be several times as wide; that of
+    a single group's trials would cover its mean in two of three.
+    """
+    generator = np.random.default_rng(2020)
+    rounds, truth = 1000, 1.5
+    differences = means = 0
+    for _ in range(rounds):
+        split = generator.normal(80, 3.0, size=(10, 1))
+        gain = generator.normal(truth, 1.0, size=(10, 1))
+        first = by_split((split + gain + generator.normal(0, 0.5, size=(10, 4))).tolist())
+        second = by_split((split + generator.normal(0, 0.5, size=(10, 4))).tolist())
+        compared, summary = compare(first, second), summarise_trials(second)
+        differences += compared.low <= truth <= compared.high
+        means += abs(summary.mean - 80) <= summary.ci95
+    assert abs(differences - 950) <= 21
+    assert abs(means - 950) <= 21
+
+
+DEGENERATE: dict[str, tuple[dict[tuple[str, int], float], dict[tuple[str, int], float]]] = {
     "nothing": ({}, {}),
     "nothing on one side": (by_seed([85.4, 85.1]), {}),
     "one value each": (by_seed([85.4]), by_seed([85.1])),
@@ -226,17 +286,18 @@ DEGENERATE: dict[str, tuple[dict[Hashable, float], dict[Hashable, float]]] = {
     "the same value": (by_seed([81.3] * 10), by_seed([81.3] * 10)),
     "the same value, more often": (by_seed([85.1] * 10), by_seed([85.1] * 100)),
     "one value each, many times": (by_seed([81.3] * 10), by_seed([84.3] * 7)),
+    "splits that differ alike": (by_split([[81.0], [83.0]]), by_split([[80.0], [82.0]])),
 }
 
 
 @pytest.mark.parametrize(("first", "second"), DEGENERATE.values(), ids=DEGENERATE.keys())
 def test_where_nothing_can_be_said_nothing_is(
-    first: dict[Hashable, float], second: dict[Hashable, float]
+    first: dict[tuple[str, int], float], second: dict[tuple[str, int], float]
 ) -> None:
     """Methods without randomness have equal values: rounding of a mean is no difference."""
     compared = compare(first, second)
     json.dumps(asdict(compared), allow_nan=False)
-    assert [compared.low, compared.high, compared.welch_p] == [None] * 3
+    assert [compared.low, compared.high, compared.p] == [None] * 3
     assert (compared.n_first, compared.n_second) == (len(first), len(second))
     if first and second:
         means = [statistics.fmean(side.values()) for side in (first, second)]
@@ -261,7 +322,7 @@ def test_pairs_without_any_difference_have_no_rank() -> None:
     values = [84.0, 85.0, 86.5, 85.1, 85.2, 85.3]
     compared = compare(by_seed(values), by_seed(values))
     assert compared.wilcoxon_p is None
-    assert compared.welch_p == pytest.approx(1)
+    assert compared.p == pytest.approx(1)
     assert compare(by_seed(values), by_seed([*values[:-1], 84.3])).wilcoxon_p == 1.0
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -172,7 +173,7 @@ def test_failed_trials_and_missing_ones_are_counted_apart(whole: Results) -> Non
 
 
 def test_trials_of_one_seed_on_several_splits_all_count(data: Data, stored: Stored) -> None:
-    """They pair with the trial of the same split and seed."""
+    """The means of a split pair with those of another method on the same split."""
     means = {"grand": (0.8, 0.9), "grand-gcn": (0.79, 0.88)}
     for name, (first, second) in means.items():
         cell = stored.add(name, [first - 0.01, first, first + 0.01])
@@ -189,9 +190,10 @@ def test_trials_of_one_seed_on_several_splits_all_count(data: Data, stored: Stor
     assert (row.accuracy.n, row.asked) == (6, 6)
     assert row.accuracy.mean == pytest.approx(85.0)
     test = results.comparisons[0].test
-    assert (test.n_first, test.n_second) == (6, 6)
+    assert (test.n_first, test.n_second, test.splits) == (6, 6, 2)
     assert test.difference == pytest.approx(1.5)
-    assert test.wilcoxon_p == pytest.approx(2 / 2**6), "six pairs that all point one way"
+    # The differences of the two splits' means are 1 and 2 points.
+    assert test.p == pytest.approx(scipy.stats.ttest_1samp([1.0, 2.0], 0).pvalue)
 
 
 def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
@@ -205,7 +207,7 @@ def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
     ]
     first, second, third = whole.comparisons
     assert first.test.difference == pytest.approx(1.5)
-    assert (first.test.n_first, first.test.n_second, first.test.welch_p) == (3, 1, None)
+    assert (first.test.n_first, first.test.n_second, first.test.p) == (3, 1, None)
     assert second.test.difference is third.test.difference is None
     assert second.test.n_second == 0
 
@@ -213,20 +215,22 @@ def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
 def test_comparisons_are_corrected_over_all_of_them(data: Data, stored: Stored) -> None:
     levels = {"grand": 0.85, "grand-gcn": 0.848, "grand-gat": 0.84}
     noise = [0.001, -0.002, 0.003, 0.0, 0.004, -0.001, 0.002]
-    scores: dict[tuple[str, str], dict[Any, float]] = {}
+    scores: dict[tuple[str, str], dict[tuple[str, int], float]] = {}
     for name, level in levels.items():
         for dataset in ("cora", "pubmed"):
             shift = 0.0 if dataset == "cora" else -0.02
             values = [level + shift + step * (1 + 0.1 * len(name)) for step in noise]
             stored.add(name, values, dataset)
-            scores[name, dataset] = dict(enumerate(100 * value for value in values))
+            scores[name, dataset] = {
+                ("public", seed): 100 * value for seed, value in enumerate(values)
+            }
     compared = summed_up(parse_spec("mine", TEXT), data, stored).comparisons
     assert len(compared) == 4
     for one in compared:
         expected = compare(scores[one.first, one.dataset], scores[one.second, one.dataset])
         assert asdict(one.test) == pytest.approx(asdict(expected))
     for raw, corrected in (
-        ([one.test.welch_p for one in compared], [one.welch_holm for one in compared]),
+        ([one.test.p for one in compared], [one.p_holm for one in compared]),
         ([one.test.wilcoxon_p for one in compared], [one.wilcoxon_holm for one in compared]),
     ):
         assert None not in raw
@@ -386,12 +390,12 @@ KEYS = {
         "difference median seconds trials"
     ),
     "comparisons": (
-        "dataset first second difference low high welch_p welch_holm wilcoxon_p wilcoxon_holm "
+        "dataset first second difference low high p p_holm wilcoxon_p wilcoxon_holm "
         "n_first n_second"
     ),
     "claims": "claim dataset better than difference p p_holm n_better n_than verdict",
 }
-CLAIMS_MAY_HAVE = {"measure", "low", "high", "against", "wider_than", "paper"}
+CLAIMS_MAY_HAVE = {"measure", "low", "high", "against", "wider_than", "paper", "splits"}
 """Keys that a claim has only where there is something to say."""
 STAGE_KEYS = "dataset stage varied rows"
 SETTING_KEYS = "changes val_mean val_std test_mean test_std n asked chosen trials"

@@ -112,7 +112,7 @@ def wait_for_progress(out: Path, process: subprocess.Popen[bytes]) -> None:
         pytest.param("fsync", 2, marks=pytest.mark.slow),
         pytest.param("replace", 2, marks=pytest.mark.slow),
         pytest.param("fsync", 20, marks=pytest.mark.slow),
-        ("replace", 29),
+        pytest.param("replace", 29, marks=pytest.mark.slow),
     ],
 )
 def test_killed_while_writing_a_checkpoint_ends_with_the_same_bits(

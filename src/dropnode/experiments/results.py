@@ -120,7 +120,7 @@ class Comparison:
     first: str
     second: str
     test: Difference = field(metadata=_FLAT)
-    welch_holm: float | None
+    p_holm: float | None
     wilcoxon_holm: float | None
 
 
@@ -137,9 +137,10 @@ class Verdict(StrEnum):
 class ClaimResult:
     """A claim of the paper, tested on one dataset; by test accuracy if no measure is named.
 
-    ``low`` and ``high`` are the 95 % Welch interval of the difference, ``against`` is the dataset
-    of the other row if it is another one, and ``paper`` the difference that the paper states. With
+    ``low`` and ``high`` are the 95 % interval of the difference, ``against`` is the dataset of the
+    other row if it is another one, and ``paper`` the difference that the paper states. With
     ``wider_than``, the difference is the one on ``dataset`` minus the one on that dataset.
+    ``splits`` is the number of splits whose means were compared in pairs, if they were.
     """
 
     claim: str
@@ -158,6 +159,7 @@ class ClaimResult:
     against: str = ""
     wider_than: str = ""
     paper: float | None = None
+    splits: int | None = None
 
 
 @dataclass(frozen=True)

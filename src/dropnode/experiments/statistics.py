@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
 from scipy.special import stdtr, stdtrit
+
+Scores = Mapping[tuple[str, int], float]
+"""The values of some trials by their split and seed."""
 
 FEWEST_PAIRS = 6
 """The smallest number of pairs for which a signed-rank test can reach the 5 % level."""
@@ -42,20 +46,24 @@ class Difference:
     ----------
     difference : float or None
     low, high : float or None
-        The 95 % Welch interval of the difference.
-    welch_p, wilcoxon_p : float or None
-        Two-sided p-values.
+        The 95 % interval of the difference.
+    p, wilcoxon_p : float or None
+        Two-sided p-values: of the t-test that the interval belongs to, and of Wilcoxon's.
     n_first, n_second : int
         Number of values in either group.
+    splits : int or None
+        Number of splits whose means were compared in pairs; None if values were compared by
+        Welch's test.
     """
 
     difference: float | None
     low: float | None
     high: float | None
-    welch_p: float | None
+    p: float | None
     wilcoxon_p: float | None
     n_first: int
     n_second: int
+    splits: int | None = None
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -75,32 +83,60 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(np.mean(values)), deviation, half, n)
 
 
-def compare(first: Mapping[Hashable, float], second: Mapping[Hashable, float]) -> Difference:
-    """Compare the means of two groups by Welch's test, and their pairs by Wilcoxon's.
+def summarise_trials(scores: Scores) -> Summary:
+    """Return mean, standard deviation and confidence interval of the values of some trials.
 
-    Values with the same key, such as the same seed on the same split, form a pair. Both tests are
-    two-sided. They are undefined for too few values, and for values that do not differ at all.
+    Trials of one split share what that split makes easy or hard. With several splits, the interval
+    is therefore that of the splits' means; single trials would make it too narrow.
 
     Examples
     --------
-    >>> compared = compare({0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: 2.5, 2: 3.0})
-    >>> round(compared.difference, 2), round(compared.welch_p, 3), compared.wilcoxon_p
+    >>> summary = summarise_trials({("a", 0): 1.0, ("a", 1): 2.0, ("b", 0): 5.0, ("b", 1): 4.0})
+    >>> summary.mean, round(summary.std, 2), round(summary.ci95, 1), summary.n
+    (3.0, 1.83, 19.1, 4)
+    """
+    summary = summarise(list(scores.values()))
+    means = list(_split_means(scores).values())
+    return replace(summary, ci95=summarise(means).ci95) if len(means) > 1 else summary
+
+
+def compare(first: Scores, second: Scores) -> Difference:
+    """Compare the means of two groups of trials.
+
+    Trials on one split are compared by Welch's test. If both groups have the same splits, and more
+    than one, the means of each split form pairs, and a t-test of their differences compares the
+    groups. What makes a split hard is then no part of the error, and the seeds of a split do not
+    count as independent values. Wilcoxon's test compares pairs in either case: of equal seeds, or
+    of splits. All tests are two-sided. They are undefined for too few values, and for values that
+    do not differ at all.
+
+    Examples
+    --------
+    >>> first = {("public", 0): 3.0, ("public", 1): 4.0, ("public", 2): 5.0}
+    >>> second = {("public", 0): 1.0, ("public", 1): 2.5, ("public", 2): 3.0}
+    >>> compared = compare(first, second)
+    >>> round(compared.difference, 2), round(compared.p, 3), compared.wilcoxon_p
     (1.83, 0.093, None)
     """
+    means = _split_means(first), _split_means(second)
+    counts = len(first), len(second)
+    if means[0].keys() == means[1].keys() and len(means[0]) > 1:
+        differences = _differences(*means)
+        difference = float(differences.mean())
+        test = _t_test(difference, [differences])
+        return Difference(
+            difference, *test, _signed_rank(differences), *counts, splits=len(differences)
+        )
     a, b = np.array(list(first.values())), np.array(list(second.values()))
-    difference = float(a.mean() - b.mean()) if len(a) and len(b) else None
-    wilcoxon_p = None
-    low, high, welch_p = _welch(difference, (a, b))
-    # Rounded, so that pairs that differ by the same number of nodes tie exactly.
-    pairs = np.array([round(first[key] - second[key], 9) for key in first if key in second])
-    if len(pairs) >= FEWEST_PAIRS and np.any(pairs != 0):
-        wilcoxon_p = _signed_rank(pairs[pairs != 0])
-    return Difference(difference, low, high, welch_p, wilcoxon_p, len(a), len(b))
+    between = float(a.mean() - b.mean()) if len(a) and len(b) else None
+    return Difference(
+        between, *_t_test(between, (a, b)), _signed_rank(_differences(first, second)), *counts
+    )
 
 
 def compare_gaps(
-    here: tuple[Mapping[Hashable, float], Mapping[Hashable, float]],
-    there: tuple[Mapping[Hashable, float], Mapping[Hashable, float]],
+    here: tuple[Scores, Scores],
+    there: tuple[Scores, Scores],
 ) -> Difference:
     """Compare the difference of two groups in one place with that in another, by Welch's test.
 
@@ -108,9 +144,10 @@ def compare_gaps(
 
     Examples
     --------
-    >>> wide, narrow = ({0: 9.0, 1: 8.0}, {0: 2.0, 1: 3.0}), ({0: 7.0, 1: 8.0}, {0: 6.0, 1: 7.0})
+    >>> wide = {("public", 0): 9.0, ("public", 1): 8.0}, {("public", 0): 2.0, ("public", 1): 3.0}
+    >>> narrow = {("public", 0): 7.0, ("public", 1): 8.0}, {("public", 0): 6.0, ("public", 1): 7.0}
     >>> gaps = compare_gaps(wide, narrow)
-    >>> gaps.difference, round(gaps.welch_p, 4)
+    >>> gaps.difference, round(gaps.p, 4)
     (5.0, 0.0075)
     """
     groups = [np.array(list(side.values())) for side in (*here, *there)]
@@ -121,17 +158,34 @@ def compare_gaps(
     counts = [len(group) for group in groups]
     return Difference(
         difference,
-        *_welch(difference, groups),
+        *_t_test(difference, groups),
         None,
         min(counts[0], counts[2]),
         min(counts[1], counts[3]),
     )
 
 
-def _welch(
+def _split_means(scores: Scores) -> dict[str, float]:
+    """Return the mean over seeds of every split."""
+    splits: dict[str, list[float]] = {}
+    for (split, _), value in scores.items():
+        splits.setdefault(split, []).append(value)
+    return {split: float(np.mean(values)) for split, values in splits.items()}
+
+
+def _differences(first: Mapping[Any, float], second: Mapping[Any, float]) -> np.ndarray:
+    """Return the differences of values with the same key."""
+    # Rounded, so that pairs that differ by the same number of nodes tie exactly.
+    return np.array([round(first[key] - second[key], 9) for key in first if key in second])
+
+
+def _t_test(
     difference: float | None, groups: Sequence[np.ndarray]
 ) -> tuple[float | None, float | None, float | None]:
-    """Return the 95 % interval and the p-value of a sum or difference of the groups' means."""
+    """Return the 95 % interval and the p-value of a sum or difference of the groups' means.
+
+    This is Welch's test of two groups, and Student's of a single one.
+    """
     # scipy would warn of constant groups, such as those of a method without randomness.
     if difference is None or min(map(len, groups)) < 2 or not any(map(np.ptp, groups)):
         return None, None, None
@@ -149,11 +203,14 @@ def _variance(values: np.ndarray) -> float:
     return float(np.var(values, ddof=1)) if np.ptp(values) > 0 else 0.0
 
 
-def _signed_rank(differences: np.ndarray) -> float:
-    """Return the exact p of Wilcoxon's test, with or without ties.
+def _signed_rank(pairs: np.ndarray) -> float | None:
+    """Return the exact p of Wilcoxon's test, with or without ties; None for too few pairs.
 
     With ties scipy would draw permutations, which takes seconds.
     """
+    differences = pairs[pairs != 0]
+    if len(pairs) < FEWEST_PAIRS or not len(differences):
+        return None
     # Doubled, because an even number of ties have half-integer ranks.
     ranks = np.rint(2 * stats.rankdata(np.abs(differences))).astype(int)
     chances = np.zeros(ranks.sum() + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +26,13 @@ from dropnode.experiments.runner import Cell
 from dropnode.experiments.spec import Claim, Spec
 from dropnode.experiments.statistics import (
     Difference,
+    Scores,
     Summary,
     compare,
     compare_gaps,
     holm,
     summarise,
+    summarise_trials,
 )
 from dropnode.experiments.trials import Data, now
 
@@ -112,10 +114,10 @@ def _setting(cell: Cell, find: Find) -> StageRow:
     )
 
 
-def _scores(cell: Cell, find: Find, name: str = "test_accuracy") -> dict[Hashable, float]:
+def _scores(cell: Cell, find: Find, name: str = "test_accuracy") -> dict[tuple[str, int], float]:
     """Return a measure of every trial that has it, by split and seed; fractions in percent."""
     factor = 100 if measures.MEASURES[name].kind == "fraction" else 1
-    scores: dict[Hashable, float] = {}
+    scores: dict[tuple[str, int], float] = {}
     for trial in cell.trials:
         record = find(trial.id)
         if record is not None and record.metrics.get(name) is not None:
@@ -124,12 +126,13 @@ def _scores(cell: Cell, find: Find, name: str = "test_accuracy") -> dict[Hashabl
 
 
 def _row(spec: Spec, cell: Cell, find: Find) -> RowResult:
-    values = list(_scores(cell, find).values())
+    scores = _scores(cell, find)
+    values = list(scores.values())
     records = [record for trial in cell.trials if (record := find(trial.id)) is not None]
     seconds = [record.seconds for record in records if record.seconds is not None]
     row = next(row for row in spec.rows if row.name == cell.name)
     paper, deviation = row.paper.get(cell.dataset, (None, None))
-    accuracy = summarise(values)
+    accuracy = summarise_trials(scores)
     return RowResult(
         dataset=cell.dataset,
         method=cell.name,
@@ -155,7 +158,7 @@ def _row(spec: Spec, cell: Cell, find: Find) -> RowResult:
 def _measures(spec: Spec, cell: Cell, find: Find) -> dict[str, Summary]:
     """Summarise those measures requested by the spec that are numbers."""
     return {
-        name: summarise(list(_scores(cell, find, name).values()))
+        name: summarise_trials(_scores(cell, find, name))
         for name in spec.measures
         if measures.MEASURES[name].kind in measures.NUMBERS
     }
@@ -181,10 +184,11 @@ def _dataset(data: Data, name: str) -> DatasetFacts:
     )
 
 
-Scores = Mapping[tuple[str, str], Mapping[Hashable, float]]
+ScoresOfCells = Mapping[tuple[str, str], Scores]
+"""The scores of each row on each dataset."""
 
 
-def _comparisons(spec: Spec, scores: Scores) -> tuple[Comparison, ...]:
+def _comparisons(spec: Spec, scores: ScoresOfCells) -> tuple[Comparison, ...]:
     """Compare the reference with every other row; Holm's correction covers all comparisons."""
     if (reference := spec.reference) is None:
         return ()
@@ -195,16 +199,16 @@ def _comparisons(spec: Spec, scores: Scores) -> tuple[Comparison, ...]:
         if row.name != reference and {(row.name, dataset), (reference, dataset)} <= scores.keys()
     ]
     tests = _compare(scores, pairs)
-    welch = holm([test.welch_p for test in tests])
+    corrected = holm([test.p for test in tests])
     wilcoxon = holm([test.wilcoxon_p for test in tests])
     return tuple(
         Comparison(*pair, test, p, paired_p)
-        for pair, test, p, paired_p in zip(pairs, tests, welch, wilcoxon, strict=True)
+        for pair, test, p, paired_p in zip(pairs, tests, corrected, wilcoxon, strict=True)
     )
 
 
-def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]:
-    """Test the paper's claims by Welch's test; Holm's correction covers all of them."""
+def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResult, ...]:
+    """Test the paper's claims; Holm's correction covers all of them."""
     claims = [
         (claim, dataset)
         for claim in spec.claims
@@ -217,7 +221,7 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
         if claim.wider_than is not None:
             here, there = here[:2], (here[2], here[3])
         tests.append(compare_gaps((here[0], here[1]), there) if there else compare(*here))
-    corrected = holm([test.welch_p for test in tests])
+    corrected = holm([test.p for test in tests])
     return tuple(
         ClaimResult(
             claim=claim.claim,
@@ -225,7 +229,7 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
             better=claim.better,
             than=claim.than,
             difference=test.difference,
-            p=test.welch_p,
+            p=test.p,
             n_better=test.n_first,
             n_than=test.n_second,
             p_holm=p,
@@ -236,6 +240,7 @@ def _claims(spec: Spec, scores: Mapping[str, Scores]) -> tuple[ClaimResult, ...]
             against=claim.against or "",
             wider_than=claim.wider_than or "",
             paper=_stated(spec, claim, dataset),
+            splits=test.splits,
         )
         for (claim, dataset), test, p in zip(claims, tests, corrected, strict=True)
     )
@@ -260,7 +265,7 @@ def _stated(spec: Spec, claim: Claim, dataset: str) -> float | None:
     return None if better is None or than is None else round(better[0] - than[0], 2)
 
 
-def _compare(scores: Scores, pairs: Sequence[tuple[str, str, str]]) -> list[Difference]:
+def _compare(scores: ScoresOfCells, pairs: Sequence[tuple[str, str, str]]) -> list[Difference]:
     return [
         compare(scores[first, dataset], scores[second, dataset]) for dataset, first, second in pairs
     ]

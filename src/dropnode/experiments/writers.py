@@ -95,7 +95,7 @@ def as_markdown(results: Results) -> str:
         ]
         parts.append(_markdown(["setting", "validation (%)", "test (%)", "seeds"], lines))
     if results.claims:
-        parts.append("## Claims\n\nWelch's test, two-sided, corrected by Holm over all lines.")
+        parts.append(f"## Claims\n\n{tests_of_claims(results)}")
         lines = [
             [
                 claim.claim,
@@ -128,12 +128,12 @@ def as_markdown(results: Results) -> str:
                 one.dataset,
                 number(one.test.difference, "+.2f"),
                 interval(one.test.low, one.test.high),
-                number(one.welch_holm, ".2g"),
+                number(one.p_holm, ".2g"),
                 number(one.wilcoxon_holm, ".2g"),
             ]
             for one in results.comparisons
         ]
-        heads = ["pair", "dataset", "difference", "95 % interval", "Welch p", "Wilcoxon p"]
+        heads = ["pair", "dataset", "difference", "95 % interval", "p", "Wilcoxon p"]
         parts.append(_markdown(heads, lines))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -157,6 +157,18 @@ def as_latex(results: Results) -> str:
         heads = [f"{stage.dataset}, stage {stage.stage}", "validation", "test"]
         tables.append(_latex(heads, lines))
     return "\n".join(tables)
+
+
+def tests_of_claims(results: Results) -> str:
+    """Return a sentence that names the tests behind the p-values of the claims."""
+    by_splits = {claim.splits is not None for claim in results.claims}
+    tests = []
+    if False in by_splits:
+        tests.append("Welch's test of all trials")
+    if True in by_splits:
+        tests.append("a t-test of the differences between the means of each split")
+    text = " or, where methods share several splits, ".join(tests)
+    return f"{text[0].upper()}{text[1:]}; two-sided, corrected by Holm over all claims."
 
 
 def measure_title(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from dropnode.experiments.writers import claim_datasets, measure_title, measured
+from dropnode.experiments.writers import claim_datasets, measure_title, measured, tests_of_claims
 
 FAR = 1.0
 """A difference from the paper's figure of more percentage points than this is marked."""
@@ -72,4 +72,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "measured": measured,
     "measure_title": measure_title,
     "claim_datasets": claim_datasets,
+    "tests_of_claims": tests_of_claims,
 }
