@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -51,7 +52,8 @@ def records(folder: Path) -> list[Any]:
 
 
 def test_a_measure_is_the_number_of_its_definition(tmp_path: Path, threads: None) -> None:
-    spec = parse_spec("small", SPEC + "measures: [loss_gap, seconds_per_epoch]\n")
+    asked = "measures: [loss_gap, val_loss_fluctuation, seconds_per_epoch]\n"
+    spec = parse_spec("small", SPEC + asked)
     reproduce(spec, tmp_path, Counting())
     with Store(tmp_path) as store:
         for record in store.records():
@@ -60,6 +62,8 @@ def test_a_measure_is_the_number_of_its_definition(tmp_path: Path, threads: None
             best = record.metrics["best_epoch"] - 1
             gap = history["val_loss"][best] - history["train_loss"][best]
             assert record.metrics["loss_gap"] == pytest.approx(gap, abs=1e-6)
+            steps = [after - before for before, after in pairwise(history["val_loss"])]
+            assert record.metrics["val_loss_fluctuation"] == pytest.approx(stdev(steps), abs=1e-6)
             assert record.metrics["seconds_per_epoch"] == pytest.approx(record.seconds / 4)
 
 

@@ -237,6 +237,21 @@ def test_comparisons_are_corrected_over_all_of_them(data: Data, stored: Stored) 
         assert corrected == pytest.approx(holm(raw))
 
 
+def test_a_test_that_two_claims_share_is_corrected_for_once(data: Data, stored: Stored) -> None:
+    once = "claims:\n  - {claim: first, better: grand, than: grand-gcn, datasets: [cora]}\n"
+    again = "  - {claim: second, better: grand, than: grand-gcn, datasets: [cora]}\n"
+    other = "  - {claim: third, better: grand, than: grand-gat, datasets: [cora]}\n"
+    for name, level in {"grand": 0.85, "grand-gcn": 0.848, "grand-gat": 0.847}.items():
+        stored.add(name, [level - 0.001, level, level + 0.002])
+    text = TEXT[: TEXT.index("claims:")]
+    first, second, third = summed_up(
+        parse_spec("mine", text + once + again + other), data, stored
+    ).claims
+    assert (first.claim, second.claim) == ("first", "second")
+    assert first.p_holm == second.p_holm
+    assert [first.p_holm, third.p_holm] == pytest.approx(holm([first.p, third.p]))
+
+
 def test_without_a_reference_nothing_is_compared(data: Data, stored: Stored) -> None:
     spec = parse_spec("mine", TEXT).only(datasets=["cora"], methods=["grand-gcn", "grand-gat"])
     stored.add("grand-gcn", [0.84, 0.85])

@@ -123,6 +123,17 @@ def _loss_gap(epoch: dict[str, float]) -> float | None:
     return None if math.isnan(gap) else gap
 
 
+LAST_EPOCHS = 100
+"""The number of epochs at the end of a training whose losses are compared with each other."""
+
+
+def _fluctuation(training: Training, name: str) -> float | None:
+    """Return the standard deviation of a loss's change per epoch; a steady trend does not count."""
+    losses = [epoch.get(name, math.nan) for epoch in training.outcome.history[-LAST_EPOCHS:]]
+    changes = np.diff(losses)
+    return None if len(changes) < 2 or np.isnan(changes).any() else float(changes.std(ddof=1))
+
+
 EPOCHS_APART = 10
 """Of loss curves, every tenth epoch is stored."""
 
@@ -212,6 +223,15 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             lambda training: _loss_gap(training.outcome.history[-1]),
             more_is_better=False,
         ),
+        **{
+            f"{part}_loss_fluctuation": Measure(
+                f"fluctuation of the {title} loss per epoch (last {LAST_EPOCHS} epochs)",
+                "number",
+                partial(_fluctuation, name=f"{part}_loss"),
+                more_is_better=False,
+            )
+            for part, title in (("train", "training"), ("val", "validation"))
+        },
         "loss_curves": Measure("cross-entropy", "curves", _loss_curves, x="epoch"),
         "madgap_by_labels": Measure(
             "MADGap by labels",

@@ -208,42 +208,52 @@ def _comparisons(spec: Spec, scores: ScoresOfCells) -> tuple[Comparison, ...]:
 
 
 def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResult, ...]:
-    """Test the paper's claims; Holm's correction covers all of them."""
+    """Test the paper's claims; Holm's correction covers all tests, and each test once."""
     claims = [
         (claim, dataset)
         for claim in spec.claims
         for dataset in claim.datasets or spec.datasets
         if set(_sides(claim, dataset)) <= scores[claim.measure].keys()
     ]
-    tests = []
+    tests = {
+        (claim.measure, *sides): _test([scores[claim.measure][side] for side in sides])
+        for claim, dataset in claims
+        for sides in [_sides(claim, dataset)]
+    }
+    corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    judged = []
     for claim, dataset in claims:
-        here, there = [scores[claim.measure][side] for side in _sides(claim, dataset)], None
-        if claim.wider_than is not None:
-            here, there = here[:2], (here[2], here[3])
-        tests.append(compare_gaps((here[0], here[1]), there) if there else compare(*here))
-    corrected = holm([test.p for test in tests])
-    return tuple(
-        ClaimResult(
-            claim=claim.claim,
-            dataset=dataset,
-            better=claim.better,
-            than=claim.than,
-            difference=test.difference,
-            p=test.p,
-            n_better=test.n_first,
-            n_than=test.n_second,
-            p_holm=p,
-            verdict=_verdict(test, p, measures.MEASURES[claim.measure].more_is_better),
-            measure="" if claim.measure == "test_accuracy" else claim.measure,
-            low=test.low,
-            high=test.high,
-            against=claim.against or "",
-            wider_than=claim.wider_than or "",
-            paper=_stated(spec, claim, dataset),
-            splits=test.splits,
+        key = (claim.measure, *_sides(claim, dataset))
+        test, p = tests[key], corrected[key]
+        judged.append(
+            ClaimResult(
+                claim=claim.claim,
+                dataset=dataset,
+                better=claim.better,
+                than=claim.than,
+                difference=test.difference,
+                p=test.p,
+                n_better=test.n_first,
+                n_than=test.n_second,
+                p_holm=p,
+                verdict=_verdict(test, p, measures.MEASURES[claim.measure].more_is_better),
+                measure="" if claim.measure == "test_accuracy" else claim.measure,
+                low=test.low,
+                high=test.high,
+                against=claim.against or "",
+                wider_than=claim.wider_than or "",
+                paper=_stated(spec, claim, dataset),
+                splits=test.splits,
+            )
         )
-        for (claim, dataset), test, p in zip(claims, tests, corrected, strict=True)
-    )
+    return tuple(judged)
+
+
+def _test(sides: Sequence[Scores]) -> Difference:
+    """Compare two groups, or the difference of the first two with that of the other two."""
+    if len(sides) == 2:
+        return compare(sides[0], sides[1])
+    return compare_gaps((sides[0], sides[1]), (sides[2], sides[3]))
 
 
 def _sides(claim: Claim, dataset: str) -> list[tuple[str, str]]:
