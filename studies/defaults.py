@@ -96,14 +96,16 @@ def matrix(arrays: Any, name: str) -> sp.csr_array:
 
 def divide(graph: Graph, seed: int) -> Split:
     """Return a random split: 20 labels per class train, 30 validate, the rest tests."""
-    generator, parts = np.random.default_rng(1000 + seed), ([], [], [])
+    generator = np.random.default_rng(1000 + seed)
+    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for code in range(graph.num_classes):
         nodes = generator.permutation(np.flatnonzero(graph.labels == code))
         trained = min(LABELS, max(1, len(nodes) // 3))
         validated = trained + min(VALIDATION, (len(nodes) - trained) // 2)
         for part, chosen in zip(parts, np.split(nodes, [trained, validated]), strict=True):
             part.extend(chosen.tolist())
-    return Split(*(np.sort(np.array(part, dtype=np.int64)) for part in parts))
+    train, val, test = (np.sort(np.array(part, dtype=np.int64)) for part in parts)
+    return Split(train, val, test)
 
 
 def run(graph: Graph, method: str, scaling: str, seed: int) -> dict[str, Any]:

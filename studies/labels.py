@@ -119,7 +119,7 @@ def draw(graph: Graph, per_class: int, generator: np.random.Generator) -> np.nda
 def probabilities(graph: Graph, known: np.ndarray, seed: int) -> np.ndarray:
     """Train on some labels and return the probabilities of all nodes."""
     method = make_method(METHODS[graph.name], None, changes={"max_epochs": EPOCHS}).method
-    train(method, graph, Split(np.sort(known), [], []), seed=seed)
+    train(method, graph, Split(np.sort(known), *np.empty((2, 0), dtype=np.int64)), seed=seed)
     return torch.softmax(method.logits().double(), dim=1).numpy()
 
 

@@ -72,10 +72,14 @@ def _lines(name: str, results: Results) -> Iterator[str]:
             f"`{where}`",
             paper,
             f"{unit}{ours} ({interval(closest.low, closest.high)})",
-            f"{closest.n_better}, {closest.n_than}",
+            f"{closest.n_better}, {closest.n_than}" + _splits(closest),
             verdict,
         ]
         yield f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |"
+
+
+def _splits(claim: ClaimResult) -> str:
+    return "" if claim.splits is None else f"; {claim.splits} splits"
 
 
 def _margin(claim: ClaimResult) -> float:
