@@ -32,6 +32,7 @@ FIXED = {
     "large": (400, "be4a9f1525e24f8e"),
     "presets": (446, "8d7f5c8082c72d38"),
     "pubmed-settings": (30, "57a703fe756b93c7"),
+    "robustness-random": (440, "e885dfaa2c6a3836"),
     "table1": (1171, "279d3a11d2f8644c"),
     "table1-grand": (685, "491019bddbebf635"),
     "theory": (11, "71f9a9256edc95c0"),

@@ -252,6 +252,21 @@ def test_a_test_that_two_claims_share_is_corrected_for_once(data: Data, stored: 
     assert [first.p_holm, third.p_holm] == pytest.approx(holm([first.p, third.p]))
 
 
+@pytest.mark.parametrize(("size", "verdict"), [(1.5, "confirmed"), (3.0, "contradicted")])
+def test_a_claim_about_a_size_needs_that_size(
+    data: Data, stored: Stored, size: float, verdict: str
+) -> None:
+    """A lead of 1.5 points, by much more than chance, is none of 3."""
+    claim = f"better: grand, than: grand-gcn, datasets: [cora], paper: {size}, size: true"
+    stored.add("grand", [0.85 + 0.001 * seed for seed in range(3)])
+    stored.add("grand-gcn", [0.835 + 0.001 * seed for seed in range(3)])
+    text = TEXT[: TEXT.index("claims:")] + f"claims: [{{claim: a lead, {claim}}}]\n"
+    (judged,) = summed_up(parse_spec("mine", text), data, stored).claims
+    assert (judged.difference, judged.verdict) == (pytest.approx(1.5), verdict)
+    with pytest.raises(ConfigError, match="add paper"):
+        parse_spec("mine", text.replace(f"paper: {size}, ", ""))
+
+
 def test_without_a_reference_nothing_is_compared(data: Data, stored: Stored) -> None:
     spec = parse_spec("mine", TEXT).only(datasets=["cora"], methods=["grand-gcn", "grand-gat"])
     stored.add("grand-gcn", [0.84, 0.85])

@@ -63,6 +63,7 @@ class Claim:
     against : the dataset of the other row, if it is another one
     wider_than : the dataset on which the difference of the rows is smaller, if that is the claim
     paper : the difference that the paper states, in the unit of the tables
+    size : whether the claim is that very difference, and not only its sign
     """
 
     claim: str
@@ -73,6 +74,7 @@ class Claim:
     against: str | None = None
     wider_than: str | None = None
     paper: float | None = None
+    size: bool = False
 
 
 @dataclass(frozen=True)

@@ -301,6 +301,11 @@ def _claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ...]) -
             f"claim {claim.claim!r} is about {measure!r}, which the trials do not store; add it to "
             "measures"
         )
+    if claim.size and claim.paper is None:
+        raise ConfigError(
+            f"claim {claim.claim!r} is about the size of a difference that it does not give; add "
+            "paper: NUMBER"
+        )
     named = tuple(map(_reference, claim.datasets))
     against = None if claim.against is None else _reference(claim.against)
     wider_than = None if claim.wider_than is None else _reference(claim.wider_than)

@@ -236,7 +236,7 @@ def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResul
                 n_better=test.n_first,
                 n_than=test.n_second,
                 p_holm=p,
-                verdict=_verdict(test, p, measures.MEASURES[claim.measure].more_is_better),
+                verdict=_verdict(claim, test, p),
                 measure="" if claim.measure == "test_accuracy" else claim.measure,
                 low=test.low,
                 high=test.high,
@@ -281,10 +281,19 @@ def _compare(scores: ScoresOfCells, pairs: Sequence[tuple[str, str, str]]) -> li
     ]
 
 
-def _verdict(test: Difference, p: float | None, more_is_better: bool = True) -> Verdict:
+def _verdict(claim: Claim, test: Difference, p: float | None) -> Verdict:
+    """Return the verdict on a claim, given its test and the corrected p-value."""
     if p is not None and test.difference is not None and p < LEVEL:
-        better = (test.difference > 0) == more_is_better
-        return Verdict.CONFIRMED if better else Verdict.CONTRADICTED
+        more_is_better = measures.MEASURES[claim.measure].more_is_better
+        holds = (test.difference > 0) == more_is_better
+        if claim.size:
+            # A claim about a size has one, and a test with a p-value has an interval.
+            size, low, high = claim.paper, test.low, test.high
+            assert size is not None
+            assert low is not None
+            assert high is not None
+            holds = holds and low <= size <= high
+        return Verdict.CONFIRMED if holds else Verdict.CONTRADICTED
     if min(test.n_first, test.n_second) < ENOUGH:
         return Verdict.TOO_FEW_SEEDS
     return Verdict.NOT_CONFIRMED
