@@ -27,7 +27,7 @@ FIXED = {
     "generalization": (90, "931a9dadabcf2890"),
     "hyperparameters": (360, "e30ea44027e8c5b4"),
     "initialisation": (80, "0b15707149f6185e"),
-    "label-rates": (540, "c41b0204099e6baa"),
+    "label-rates": (780, "a93b870dc2388917"),
     "label-rates-splits": (240, "e7b338bc20aaf589"),
     "large": (400, "be4a9f1525e24f8e"),
     "presets": (446, "8d7f5c8082c72d38"),
