@@ -10,17 +10,21 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dropnode.engines.base import check_jobs, set_variables
 from dropnode.engines.own_ray import LOOPBACK
 from dropnode.engines.ray_cluster import QUIET, connected, reason
 from dropnode.engines.sharing import separate
-from dropnode.engines.team import Team
 from dropnode.errors import ConfigError, DropnodeError, WorkError
 from dropnode.files import write_bytes
+
+if TYPE_CHECKING:
+    # The actor that keeps the file starts sooner without torch.
+    from dropnode.engines.team import Team
 
 RESTARTS = 10
 """How often a team is started again before its work fails."""
@@ -94,16 +98,7 @@ def run_team(
     WorkError
         If members keep dying.
     """
-    check_jobs(workers)
-    if address is not None and address.startswith("ray://"):
-        raise ConfigError(
-            f"--address {address} is for a driver outside the cluster; run the same command on a "
-            "machine of the cluster, with --address auto"
-        )
-    with connected(address, workers) as (ray, variables):
-        _check_room(ray, workers, gpu)
-        if address is None:
-            variables |= LOOPBACK
+    with room_for_team(workers, address, gpu) as (ray, variables):
         # On the node of this process, whose disk has the file.
         here = {ray._raylet.RAY_NODE_ID_KEY: ray.get_runtime_context().get_node_id()}
         keeper = ray.remote(num_cpus=0, label_selector=here)(_Keeper).remote(str(file))
@@ -115,7 +110,7 @@ def run_team(
             ):
                 _supervise(
                     lambda: _trainer(workers, gpu, variables, folder, assignment).fit(),
-                    lambda: [on_news(each) for each in ray.get(keeper.news.remote())],
+                    lambda: list(map(on_news, ray.get(keeper.news.remote()))),
                 )
             error = ray.get(keeper.error.remote())
         except ray.exceptions.RayError as problem:
@@ -127,15 +122,30 @@ def run_team(
             raise error
 
 
-def _check_room(ray: Any, workers: int, gpu: bool) -> None:
-    """Raise an error if the cluster can never run all members at the same time."""
-    for name in ("CPU", "GPU") if gpu else ("CPU",):
-        there = int(ray.cluster_resources().get(name, 0))
-        if there < workers:
-            raise ConfigError(
-                f"{workers} workers need {workers} {name}s at the same time, and the Ray cluster "
-                f"has {there}; ask for fewer workers, or add nodes"
-            )
+@contextmanager
+def room_for_team(
+    workers: int, address: str | None, gpu: bool
+) -> Iterator[tuple[Any, dict[str, str]]]:
+    """Connect to a cluster that can run all members of a team at the same time.
+
+    For the duration of a ``with`` block, as :func:`~dropnode.engines.ray_cluster.connected` does.
+    A caller with work to do before its team is there learns at once that there is no room for it.
+    """
+    check_jobs(workers)
+    if address is not None and address.startswith("ray://"):
+        raise ConfigError(
+            f"the address {address} is for a driver outside the cluster; run the same command on a "
+            "machine of the cluster, with the address auto"
+        )
+    with connected(address, workers) as (ray, variables):
+        for name in ("CPU", "GPU") if gpu else ("CPU",):
+            there = int(ray.cluster_resources().get(name, 0))
+            if there < workers:
+                raise ConfigError(
+                    f"{workers} workers need {workers} {name}s at the same time, and the Ray "
+                    f"cluster has {there}; ask for fewer workers, or add nodes"
+                )
+        yield ray, variables | (LOOPBACK if address is None else {})
 
 
 def _supervise(work: Callable[[], Any], look: Callable[[], Any]) -> None:
@@ -200,6 +210,8 @@ def _member(assignment: dict[str, Any]) -> None:
     import ray
     import ray.train
     import ray.train.torch
+
+    from dropnode.engines.team import Team
 
     context = ray.train.get_context()
     device = ray.train.torch.get_device()

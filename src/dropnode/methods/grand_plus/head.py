@@ -109,7 +109,7 @@ def _normed(x: torch.Tensor, count: int, norm: nn.BatchNorm1d, team: Team) -> to
     return F.batch_norm(x, *past, eps=norm.eps)
 
 
-def _normed_together(x: torch.Tensor, count: int, norm: nn.BatchNorm1d, team: Team) -> torch.Tensor:
+def _normed_together(x: torch.Tensor, count: int, norm: Any, team: Team) -> torch.Tensor:
     """Return rows normalised by the statistics of a batch that a team has.
 
     Torch's own layer for this needs GPUs.

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dropnode.engines.ray_cluster import connected, run_ray
-from dropnode.engines.ray_team import TeamFile, run_team
+from dropnode.engines.ray_cluster import run_ray
+from dropnode.engines.ray_team import TeamFile, room_for_team, run_team
 from dropnode.engines.team import Team
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
@@ -80,7 +80,8 @@ def train_on_ray(
     assert split is not None
     with ExitStack() as stack:
         # Both engines below take part in this connection.
-        stack.enter_context(connected(address, workers))
+        gpu = method.device.type == "cuda"
+        stack.enter_context(room_for_team(workers, address, gpu))
         method.run = partial(run_ray, address=address)
         try:
             method.prepare(graph, split, Stream(seed).at("initialisation"))
@@ -99,7 +100,7 @@ def train_on_ray(
                 checkpoint,
                 address=address,
                 shared=_Task(_StoredRows.of(method, graph, split), seed, checkpoint_every),
-                gpu=method.device.type == "cuda",
+                gpu=gpu,
                 on_news=news.take,
             )
         except KeyboardInterrupt:
@@ -142,7 +143,7 @@ class _StoredRows:
             exact_rows(method.tensors, nodes, method.shares).cpu().numpy(),
             graph.labels[nodes],
             class_names=graph.class_names,
-            split=Split(places[: len(split.train)], places[len(split.train) :], []),
+            split=Split(places[: len(split.train)], places[len(split.train) :], places[:0]),
         )
         weights = method.train_weights
         return cls(
