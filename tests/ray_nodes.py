@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 NEEDED = [
+    pytest.mark.usefixtures("ray_environment", "ray_disconnected"),
     pytest.mark.skipif(
         importlib.util.find_spec("ray") is None,
         reason='RAY IS NOT INSTALLED, so nothing of it is tested: pip install "dropnode[ray]"',
@@ -29,7 +30,7 @@ NEEDED = [
         not Path("/proc/self/stat").exists(), reason="which processes live is read from /proc"
     ),
 ]
-"""Marks of tests that need Ray."""
+"""Marks of tests that use Ray."""
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
@@ -102,21 +103,21 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+def ray_folder() -> Iterator[Path]:
     """A folder with a short name: what Ray puts there are sockets, whose paths are limited."""
     path = Path(tempfile.mkdtemp(prefix="dropnode-ray-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment(folder: Path) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def ray_environment(ray_folder: Path) -> Iterator[None]:
     """What Ray reads, so that it does not touch the network, nor the home of who runs the tests."""
     tests = Path(__file__).parent
     here = [str(tests), str(tests / "engines"), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, here)))
-        patch.setenv("RAY_TMPDIR", str(folder))
+        patch.setenv("RAY_TMPDIR", str(ray_folder))
         # Loopback addresses are all that the cluster has. A token would stay in this process.
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -129,15 +130,15 @@ def environment(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path, environment: None) -> Iterator[Cluster]:
-    made = Cluster(folder)
+def cluster(ray_folder: Path, ray_environment: None) -> Iterator[Cluster]:
+    made = Cluster(ray_folder)
     yield made
     for node in made.nodes:
         node.kill()
 
 
-@pytest.fixture(autouse=True)
-def disconnected() -> Iterator[None]:
+@pytest.fixture
+def ray_disconnected() -> Iterator[None]:
     """See to it that no test leaves this process connected."""
     yield
     ray = sys.modules.get("ray")

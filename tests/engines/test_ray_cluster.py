@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
@@ -27,16 +26,7 @@ import tasks
 from dropnode.engines.base import Failure
 from dropnode.engines.local import run_local
 from dropnode.engines.ray_cluster import run_ray
-from ray_nodes import (  # noqa: F401 (fixtures)
-    NEEDED,
-    Cluster,
-    cluster,
-    disconnected,
-    environment,
-    folder,
-    members,
-    wait_until,
-)
+from ray_nodes import NEEDED, Cluster, members, wait_until
 
 SEEDS = [0, 1, 2]
 

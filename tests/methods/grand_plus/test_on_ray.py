@@ -29,14 +29,7 @@ from dropnode.ops import push
 from dropnode.ops.push import pushed_rows, walk_shares
 from dropnode.training import Outcome, Phase, train
 from dropnode.training.checkpoint import read_checkpoint
-from ray_nodes import (  # noqa: F401 (fixtures)
-    NEEDED,
-    Cluster,
-    cluster,
-    disconnected,
-    environment,
-    folder,
-)
+from ray_nodes import NEEDED, Cluster
 
 pytestmark = NEEDED
 
@@ -44,7 +37,7 @@ BATCHES, EPOCHS = 3, 6
 
 
 @pytest.fixture(scope="module")
-def nodes(cluster: Cluster) -> Cluster:  # noqa: F811
+def nodes(cluster: Cluster) -> Cluster:
     """The cluster, with its second node."""
     cluster.add(f"--address={cluster.address}")
     return cluster
@@ -222,7 +215,7 @@ def test_a_training_that_diverges_says_so_once(nodes: Cluster) -> None:
 
 @pytest.mark.slow
 def test_more_workers_than_there_is_room_for(nodes: Cluster) -> None:
-    with pytest.raises(ConfigError, match="3 workers need 3 CPUs .* the Ray cluster has 2"):
+    with pytest.raises(ConfigError, match=r"3 workers need 3 CPUs .* the Ray cluster has 2"):
         train_on_ray(method(), blocks_graph(), workers=3, address=nodes.address)
 
 
