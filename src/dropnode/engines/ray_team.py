@@ -109,7 +109,7 @@ def run_team(
                 set_variables(CHECKS),
             ):
                 _supervise(
-                    lambda: _trainer(workers, gpu, variables, folder, assignment).fit(),
+                    _trainer(workers, gpu, variables, folder, assignment).fit,
                     lambda: list(map(on_news, ray.get(keeper.news.remote()))),
                 )
             error = ray.get(keeper.error.remote())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def block_that_dies(flag: Path, shared: Any, block: tuple[int, np.ndarray]) -> s
     return push._push_block(shared, block)
 
 
+@pytest.mark.slow
 def test_push_on_ray_is_push_here_bit_by_bit(
     nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,80 +137,115 @@ class Epochs:
         self.seen.append(int(outcome.history[-1]["epoch"]))
 
 
-def test_two_workers_train_as_one_process_does(nodes: Cluster, tmp_path: Path) -> None:
-    """But for rounding: their losses add up to that of the whole batch, with the same masks."""
-    graph, alone, together, epochs = blocks_graph(), method(), method(), Epochs()
-    expected = train(alone, graph, seed=5)
-    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+@dataclass
+class Trained:
+    """What a training by two workers on the two nodes left behind."""
+
+    method: GrandPlus
+    outcome: Outcome
+    epochs: list[int]
+
+
+def train_two(nodes: Cluster, checkpoint: Path) -> Trained:
+    trained, epochs = method(), Epochs()
     outcome = train_on_ray(
-        together,
-        graph,
+        trained,
+        blocks_graph(),
         seed=5,
         workers=2,
         address=nodes.address,
         callbacks=[epochs],
         checkpoint=checkpoint,
+        checkpoint_every=0.0,
     )
-    assert epochs.seen == list(range(1, EPOCHS + 1))
-    assert outcome.epochs == expected.epochs
-    for found, known in zip(outcome.history, expected.history, strict=True):
-        assert found == pytest.approx(known, rel=1e-3, abs=1e-4)
+    return Trained(trained, outcome, epochs.seen)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    checkpoint = tmp_path_factory.mktemp("undisturbed") / "run" / "checkpoint.safetensors"
+    trained = train_two(nodes, checkpoint)
     saved = read_checkpoint(checkpoint)
     assert saved is not None
     assert saved.epoch == EPOCHS
+    return trained
+
+
+def test_two_workers_train_as_one_process_does(undisturbed: Trained) -> None:
+    """But for rounding: their losses add up to that of the whole batch, with the same masks.
+
+    What they are trained on was pushed by other workers, and has the same bits.
+    """
+    alone, together = method(), undisturbed.method
+    expected = train(alone, blocks_graph(), seed=5)
+    for name in ("starts", "places", "scores"):
+        assert np.array_equal(getattr(together.rows, name), getattr(alone.rows, name))
+    assert undisturbed.epochs == list(range(1, EPOCHS + 1))
+    for found, known in zip(undisturbed.outcome.history, expected.history, strict=True):
+        assert found == pytest.approx(known, rel=1e-3, abs=1e-4)
     torch.testing.assert_close(together.logits(), alone.logits(), rtol=1e-2, atol=1e-3)
-    assert "run" not in vars(together)
+    assert "run" not in vars(together), "a method is not left with the engine of a cluster"
 
 
-def share_that_dies(rank: int, flag: Path, task: Any, team: Team, file: Any) -> None:
-    """Train, but one member dies in the middle of the fourth epoch, once."""
-    calls, loss = 0, GrandPlus.loss
+DEATHS = {1: 3, 0: 5}
+"""Which members die, each once, and in which epoch."""
+
+
+def share_that_dies(flags: Path, task: Any, team: Team, file: Any) -> None:
+    """Train, but die in the middle of an epoch if this member has not died before."""
+    calls, loss, flag = 0, GrandPlus.loss, flags / str(team.rank)
+    written = file.read()
+    done = 0
+    if written is not None:
+        copy = flags / f"seen-by-{team.rank}"
+        copy.write_bytes(written)
+        saved = read_checkpoint(copy)
+        assert saved is not None
+        done = saved.epoch
 
     def fatal(self: GrandPlus, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 3 * BATCHES + 2:
+        if calls == (DEATHS[team.rank] - 1 - done) * BATCHES + 2:
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return loss(self, *arguments)
 
-    if team.rank == rank and not flag.exists():
+    if not flag.exists():
         GrandPlus.loss = fatal  # type: ignore[method-assign]
     on_ray._train_share(task, team, file)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_member_that_is_killed_in_an_epoch_changes_no_bit(
-    nodes: Cluster, rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_members_that_are_killed_in_an_epoch_change_no_bit(
+    nodes: Cluster, undisturbed: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, epochs, outcomes, trained = blocks_graph(), Epochs(), [], []
-    share = on_ray._train_share
-    for dies in (False, True):
-        fatal = partial(share_that_dies, rank, tmp_path / "died")
-        monkeypatch.setattr(on_ray, "_train_share", fatal if dies else share)
-        trained.append(method())
-        outcomes.append(
-            train_on_ray(
-                trained[-1],
-                graph,
-                workers=2,
-                address=nodes.address,
-                callbacks=[epochs],
-                checkpoint_every=0.0,
-            )
-        )
-    assert (tmp_path / "died").exists()
-    # Nothing that was in a checkpoint was done again.
-    assert epochs.seen == 2 * list(range(1, EPOCHS + 1))
-    assert outcomes[0].history == outcomes[1].history
-    assert outcomes[0].best_epoch == outcomes[1].best_epoch
-    for one, other in zip(trained[0].state().values(), trained[1].state().values(), strict=True):
-        assert torch.equal(one, other)
+    """One of them, and later the first, which writes the checkpoints."""
+    # Rows are pushed here, to save the time of starting workers for it.
+    monkeypatch.setattr(on_ray, "run_ray", here)
+    monkeypatch.setattr(on_ray, "_train_share", partial(share_that_dies, tmp_path))
+    killed = train_two(nodes, tmp_path / "run" / "checkpoint.safetensors")
+    assert all((tmp_path / str(rank)).exists() for rank in DEATHS)
+    assert killed.epochs == undisturbed.epochs, "epochs with a checkpoint were trained again"
+    assert killed.outcome.history == undisturbed.outcome.history
+    assert killed.outcome.best_epoch == undisturbed.outcome.best_epoch
+    for name, tensor in undisturbed.method.state().items():
+        assert torch.equal(killed.method.state()[name], tensor), name
+
+
+def here(function: Any, items: Any, *, shared: Any, address: str) -> Any:
+    """An engine without workers."""
+    for item in items:
+        yield item, function(shared, item)
 
 
 @pytest.mark.slow
-def test_a_training_that_diverges_says_so_once(nodes: Cluster) -> None:
+def test_a_training_that_diverges_says_so_once(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not started again, only to diverge again."""
+    monkeypatch.setattr("dropnode.engines.ray_team.RESTARTS", 0)
+    monkeypatch.setattr(on_ray, "run_ray", here)
     with pytest.raises(TrainingError, match="lower learning_rate"):
         train_on_ray(method(learning_rate=1e30), blocks_graph(), workers=2, address=nodes.address)
 
