@@ -49,7 +49,9 @@ class TeamFile:
 
     def write(self, content: bytes) -> None:
         """Replace the content atomically, and return when that is done."""
-        self.ray.get(self.keeper.write.remote(content))
+        problem: DropnodeError | None = self.ray.get(self.keeper.write.remote(content))
+        if problem is not None:
+            raise problem
 
     def tell(self, news: Any) -> None:
         """Send the driver a small object, without waiting for it."""
@@ -219,6 +221,9 @@ def _member(assignment: dict[str, Any]) -> None:
     skeleton, arrays = ray.get(assignment["parcel"])
     function, shared = pickle.loads(skeleton, buffers=arrays)
     keeper = assignment["keeper"]
+    if ray.get(keeper.error.remote()) is not None:
+        # The others failed when that member ended, and all were started again.
+        return
     try:
         function(shared, team, TeamFile(ray, keeper))
     except DropnodeError as error:
@@ -237,8 +242,12 @@ class _Keeper:
     def read(self) -> bytes | None:
         return self.path.read_bytes() if self.path.exists() else None
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: bytes) -> DropnodeError | None:
+        if not self.path.parent.is_dir():
+            # Writing would make the folder again, with this file in it and nothing else.
+            return WorkError(f"{self.path.parent} was deleted while workers wrote to it")
         write_bytes(self.path, content)
+        return None
 
     def tell(self, news: Any) -> None:
         self.told.append(news)

@@ -208,9 +208,12 @@ class _StoredGrandPlus(GrandPlus):
         self.validates = len(split.val) > 0
 
     def watch(self, rows: np.ndarray) -> Callable[[], torch.Tensor]:
-        """Return a function that returns the current exact logits of some nodes."""
-        features = np.asarray(self.stored.watched.features)[rows]
-        return watch_propagated(self.head, torch.from_numpy(features).to(self.device))
+        """Return a function that returns the current exact logits of all nodes.
+
+        The loop watches the training and the validation nodes; here are no others.
+        """
+        features = shared(np.asarray(self.stored.watched.features))
+        return watch_propagated(self.head, features.to(self.device))
 
 
 class _Reporter:
