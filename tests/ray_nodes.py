@@ -114,10 +114,11 @@ def ray_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def ray_environment(ray_folder: Path) -> Iterator[None]:
+def ray_environment(ray_folder: Path, request: pytest.FixtureRequest) -> Iterator[None]:
     """What Ray reads, so that it does not touch the network, nor the home of who runs the tests."""
-    tests = Path(__file__).parent
-    here = [str(tests), str(tests / "engines"), os.environ.get("PYTHONPATH", "")]
+    # Workers import functions of the test module, and this module.
+    folders = (request.path.parent, Path(__file__).parent)
+    here = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, here)))
         patch.setenv("RAY_TMPDIR", str(ray_folder))

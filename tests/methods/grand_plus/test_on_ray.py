@@ -44,51 +44,6 @@ def nodes(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def weighted_graphs() -> sp.csr_array:
-    """Random weighted graphs, from no edges to all, as the components of one graph."""
-    generator = np.random.default_rng(11)
-    blocks = []
-    for size, density in [(1, 1.0), (2, 1.0), (30, 0.0), (40, 0.05), (60, 0.3), (25, 1.0)]:
-        dense = (generator.random((size, size)) < density) * generator.uniform(
-            0.01, 20.0, (size, size)
-        )
-        upper = np.triu(dense, 1)
-        blocks.append(sp.csr_array((upper + upper.T).astype(np.float32)))
-    return sp.csr_array(sp.block_diag(blocks, format="csr"))
-
-
-def block_that_dies(flag: Path, shared: Any, block: tuple[int, np.ndarray]) -> sp.csr_array:
-    """Push a block; the first worker that gets to the fifth one dies on the way."""
-    if block[0] and not flag.exists():
-        flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return push._push_block(shared, block)
-
-
-@pytest.mark.slow
-def test_push_on_ray_is_push_here_bit_by_bit(
-    nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if a worker is killed in the middle of a block."""
-    adjacency = weighted_graphs()
-    degrees = np.asarray(adjacency.sum(axis=1), np.float64).ravel() + 1.0
-    sources = np.random.default_rng(0).permutation(adjacency.shape[0])
-    walk = adjacency, degrees, sources, walk_shares("ppr", 5, 0.2), 1e-4, 9
-    monkeypatch.setattr(push, "PIECES", 7)
-    monkeypatch.setattr(push, "_push_block", partial(block_that_dies, tmp_path / "died"))
-    there = pushed_rows(*walk, run=partial(run_ray, address=nodes.address))
-    here = pushed_rows(*walk)
-    assert (tmp_path / "died").exists()
-    assert_same_rows(there, here)
-
-
-def assert_same_rows(found: sp.csr_array, expected: sp.csr_array) -> None:
-    for name in ("data", "indices", "indptr"):
-        one, other = getattr(found, name), getattr(expected, name)
-        assert one.dtype == other.dtype
-        assert one.tobytes() == other.tobytes()
-
-
 def blocks_graph() -> Graph:
     """Three classes of thirty nodes, with weights, and few labels."""
     generator = np.random.default_rng(3)
@@ -248,6 +203,51 @@ def test_a_training_that_diverges_says_so_once(
     monkeypatch.setattr(on_ray, "run_ray", here)
     with pytest.raises(TrainingError, match="lower learning_rate"):
         train_on_ray(method(learning_rate=1e30), blocks_graph(), workers=2, address=nodes.address)
+
+
+def weighted_graphs() -> sp.csr_array:
+    """Random weighted graphs, from no edges to all, as the components of one graph."""
+    generator = np.random.default_rng(11)
+    blocks = []
+    for size, density in [(1, 1.0), (2, 1.0), (30, 0.0), (40, 0.05), (60, 0.3), (25, 1.0)]:
+        dense = (generator.random((size, size)) < density) * generator.uniform(
+            0.01, 20.0, (size, size)
+        )
+        upper = np.triu(dense, 1)
+        blocks.append(sp.csr_array((upper + upper.T).astype(np.float32)))
+    return sp.csr_array(sp.block_diag(blocks, format="csr"))
+
+
+def block_that_dies(flag: Path, shared: Any, block: tuple[int, np.ndarray]) -> sp.csr_array:
+    """Push a block; the first worker that gets to the fifth one dies on the way."""
+    if block[0] and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return push._push_block(shared, block)
+
+
+@pytest.mark.slow
+def test_push_on_ray_is_push_here_bit_by_bit(
+    nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a worker is killed in the middle of a block."""
+    adjacency = weighted_graphs()
+    degrees = np.asarray(adjacency.sum(axis=1), np.float64).ravel() + 1.0
+    sources = np.random.default_rng(0).permutation(adjacency.shape[0])
+    walk = adjacency, degrees, sources, walk_shares("ppr", 5, 0.2), 1e-4, 9
+    monkeypatch.setattr(push, "PIECES", 7)
+    monkeypatch.setattr(push, "_push_block", partial(block_that_dies, tmp_path / "died"))
+    there = pushed_rows(*walk, run=partial(run_ray, address=nodes.address))
+    here = pushed_rows(*walk)
+    assert (tmp_path / "died").exists()
+    assert_same_rows(there, here)
+
+
+def assert_same_rows(found: sp.csr_array, expected: sp.csr_array) -> None:
+    for name in ("data", "indices", "indptr"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.slow

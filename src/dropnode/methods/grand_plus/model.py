@@ -176,12 +176,12 @@ class GrandPlus(NodeClassifier):
         self.head.batches += 1
         if len(unlabelled) == 0:
             return supervised, {"supervised": supervised}
-        own = agreeing.stop - agreeing.start
+        own, classes = agreeing.stop - agreeing.start, self.sizes.classes
         consistency = agreement_loss(
-            logits[len(logits) - own * views :].log_softmax(dim=1).view(own, views, -1),
+            logits[len(logits) - own * views :].log_softmax(dim=1).view(own, views, classes),
             config.temperature,
             config.distance,
-            least_confidence(config.confidence, self.sizes.classes),
+            least_confidence(config.confidence, classes),
             team,
         )
         risen = min(1.0, int(self.head.batches) / max(config.warmup, 1))
