@@ -6,7 +6,10 @@ Workers import this module too.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,6 +95,59 @@ class Epochs:
         self.seen.append(int(outcome.history[-1]["epoch"]))
 
 
+class Threads:
+    """What teams need of ``torch.distributed``, for members that are threads of this process."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier, self.member = threading.Barrier(size, timeout=60), threading.local()
+        self.given: dict[int, torch.Tensor] = {}
+
+    def exchange(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all members."""
+        self.given[self.member.rank] = tensor.clone()
+        self.barrier.wait()
+        all_of_them = [self.given[rank] for rank in sorted(self.given)]
+        self.barrier.wait()
+        return all_of_them
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        tensor.copy_(torch.stack(self.exchange(tensor)).sum(dim=0))
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        tensor.copy_(self.exchange(tensor)[source])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_team_of_any_size_trains_as_one_process_does(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for rounding, also if some members have no node of a batch; one member alone exactly."""
+    graph, alone = blocks_graph(), method()
+    expected = train(alone, graph, seed=5)
+    assert graph.split is not None
+    stored = pickle.dumps(on_ray._StoredRows.of(alone, graph, graph.split), protocol=5)
+    threads = Threads(size)
+    monkeypatch.setattr("dropnode.engines.team.dist", threads)
+
+    def share(rank: int) -> tuple[GrandPlus, Outcome]:
+        threads.member.rank = rank
+        member = on_ray._StoredGrandPlus(pickle.loads(stored), Team(rank, size))
+        return member, train(member, member.stored.watched, seed=5)
+
+    with ThreadPoolExecutor(size) as pool:
+        (first, outcome), *others = pool.map(share, range(size))
+    for member, seen in others:
+        assert seen.history == outcome.history
+        for name, tensor in first.state().items():
+            assert torch.equal(member.state()[name], tensor), name
+    if size == 1:
+        assert outcome.history == expected.history
+    for found, known in zip(outcome.history, expected.history, strict=True):
+        assert found == pytest.approx(known, rel=1e-3, abs=1e-4)
+    for name, tensor in alone.state().items():
+        torch.testing.assert_close(first.state()[name], tensor, rtol=1e-3, atol=1e-4)
+
+
 @dataclass
 class Trained:
     """What a training by two workers on the two nodes left behind."""
@@ -126,6 +182,7 @@ def undisturbed(nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Tra
     return trained
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one_process_does(undisturbed: Trained) -> None:
     """But for rounding: their losses add up to that of the whole batch, with the same masks.
 
@@ -226,7 +283,6 @@ def block_that_dies(flag: Path, shared: Any, block: tuple[int, np.ndarray]) -> s
     return push._push_block(shared, block)
 
 
-@pytest.mark.slow
 def test_push_on_ray_is_push_here_bit_by_bit(
     nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
