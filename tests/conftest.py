@@ -12,6 +12,12 @@ from hypothesis import settings
 
 from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
+from ray_nodes import (  # noqa: F401 (fixtures of the tests that use Ray)
+    cluster,
+    ray_disconnected,
+    ray_environment,
+    ray_folder,
+)
 
 # The same examples on every machine, and no deadline: a shared core is not a failure.
 settings.register_profile("grand", deadline=None, max_examples=60, derandomize=True)

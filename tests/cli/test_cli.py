@@ -117,6 +117,15 @@ def test_same_seed_same_result(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--seed", "-1"], "seed"),
         (["train", "--resume"], "--out"),
         (["train", "--jobs", "2"], "add --seeds"),
+        (["train", "--workers", "2"], "add --engine ray"),
+        (["train", "--address", "auto"], "add --engine ray"),
+        (["train", "--engine", "rai"], "ray"),
+        (["train", "--engine", "ray", "--workers", "2"], "add --method grand-plus"),
+        (["train", "--engine", "ray", "--method", "grand-plus"], "add --workers"),
+        (
+            "train --engine ray --method grand-plus --workers 2 --seeds 2".split(),
+            "leave out --engine ray",
+        ),
         (["train", "--seeds", "0"], "--seeds"),
         (["train", "--seeds", "2", "--jobs", "0"], "--jobs"),
         (["train", "--seeds", "2", "--set", "temprature=0.3"], "did you mean 'temperature'"),
@@ -366,7 +375,8 @@ def test_help_explains_every_option() -> None:
         timeout=60,
     ).stdout
     for option in (
-        "--method --preset --seed --seeds --jobs --split-seed --set --device --out --resume "
+        "--method --preset --seed --seeds --jobs --split-seed --set --device --engine --workers "
+        "--address --out --resume "
         "--checkpoint-every --json"
     ).split():
         line = next(line for line in shown.splitlines() if f"{option} " in line)

@@ -166,6 +166,14 @@ def test_the_folder_of_something_else_is_refused_before_anything_in_it_changes(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
+def test_a_run_is_not_resumed_by_another_number_of_workers(small: str, tmp_path: Path) -> None:
+    """Its sums would be rounded in another way."""
+    out = tmp_path / "run"
+    run(Request(small, "label-propagation"), out=out)
+    with pytest.raises(ConfigError, match=r"another workers \(1 there, 2 requested\)"):
+        run(Request(small, "label-propagation", workers=2), out=out, resume=True)
+
+
 def test_a_run_can_be_resumed_after_an_upgrade(
     small: str, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -164,6 +168,28 @@ def test_plain_scipy_computes_the_same(
     # another one of two equal nodes is kept; the scores stay.
     for one, other in zip(plain[1], kernels[1], strict=True):
         np.testing.assert_allclose(np.sort(one.data), np.sort(other.data), rtol=2.0**-22)
+
+
+def backwards(function: Any, items: Any, *, shared: Any) -> Iterator[tuple[Any, Any]]:
+    """An engine whose only worker takes the last item first."""
+    function, shared = pickle.loads(pickle.dumps((function, shared), protocol=5))
+    for item in reversed(list(items)):
+        yield item, pickle.loads(pickle.dumps(function(shared, item)))
+
+
+@given(graphs(), walks(), THRESHOLDS, st.integers(1, 8), st.integers(1, 9))
+def test_blocks_of_an_engine_do_not_show(
+    adjacency: sp.csr_array, shares: np.ndarray, threshold: float, top: int, pieces: int
+) -> None:
+    walk = adjacency, degrees_of(adjacency), np.arange(adjacency.shape[0]), shares, threshold, top
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dropnode.ops.push.PIECES", pieces)
+        found = pushed_rows(*walk, run=backwards)
+    expected = pushed_rows(*walk)
+    for name in ("data", "indices", "indptr"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.usefixtures("threads")

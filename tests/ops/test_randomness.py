@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dropnode.ops.randomness import Dropout, Stream, keep_mask
+from dropnode.ops.randomness import Dropout, Part, Stream, keep_mask
 
 # A correct generator misses this many standard deviations once in 150,000 draws of a seed.
 SIGMAS = 4.5
@@ -119,6 +119,18 @@ def test_dropout_of_several_views_is_the_dropout_of_each() -> None:
     for s, stream in enumerate(streams):
         assert torch.equal(Dropout([stream])(x[:, s], 0.3, "hidden"), together[:, s])
     assert torch.equal(Dropout(streams[:2])(x[:, :2], 0.3, "hidden"), together[:, :2])
+
+
+@pytest.mark.parametrize("kernels", ["0", "1"])
+def test_dropout_of_a_part_is_that_of_the_whole(
+    kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DROPNODE_KERNELS", kernels)
+    x = torch.randn(30, 70, generator=torch.Generator().manual_seed(0))
+    whole = Dropout([Stream(1)])(x, 0.3, "hidden")
+    for own in ([0, 1, 2, 17], [29], []):
+        part = Part(np.array(own, dtype=np.int64), 30)
+        assert torch.equal(Dropout([Stream(1)], part)(x[own], 0.3, "hidden"), whole[own])
 
 
 def test_dropout_keeps_the_expectation() -> None:

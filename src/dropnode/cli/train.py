@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dropnode.cli.common import WORK_ERROR, AsJson
+from dropnode.cli.engines import find_trainer
 
 if TYPE_CHECKING:
     from dropnode.experiments.run import Request
@@ -64,6 +65,21 @@ def train(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="Device to compute on: cpu, cuda or mps.")] = "cpu",
+    engine: Annotated[
+        str,
+        typer.Option(help="local: this process trains. ray: workers of a Ray cluster train."),
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --engine ray: processes that train together."),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: a running cluster, auto or host:port. Default: start Ray on "
+            "this machine."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -86,18 +102,33 @@ def train(
     from dropnode.settings import read_changes
     from dropnode.training.progress import ProgressBar
 
+    together = find_trainer(engine, method, workers, address)
+    if seeds is not None and engine == "ray":
+        raise ConfigError(
+            "--seeds trains on the cores of this machine; leave out --engine ray, or train one "
+            "seed after the other with --seed"
+        )
+
     if resume and out is None:
         raise ConfigError("--resume needs the folder of the run; add --out DIR")
     if jobs is not None and seeds is None:
         raise ConfigError(f"--jobs {jobs} is the number of seeds to train at a time; add --seeds N")
-    request = Request(dataset, method, preset, seed, split_seed, read_changes(set_ or []), device)
+    changes = read_changes(set_ or [])
+    request = Request(
+        dataset, method, preset, seed, split_seed, changes, device, workers=workers or 1
+    )
     console = Console(stderr=True)
     if seeds is not None:
         _train_seeds(request, seeds, jobs, out, resume, checkpoint_every, as_json, console)
         return
     with ProgressBar(f"{method} on {dataset}", console) as bar:
         result = run(
-            request, out=out, resume=resume, callbacks=[bar], checkpoint_every=checkpoint_every
+            request,
+            out=out,
+            resume=resume,
+            callbacks=[bar],
+            checkpoint_every=checkpoint_every,
+            train=together,
         )
     if as_json:
         print(json.dumps(asdict(result)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dropnode.errors import ConfigError
 
@@ -34,6 +34,16 @@ class Failure:
     """Replaces the result of an item that failed, and says why."""
 
     error: str
+
+
+class Run(Protocol):
+    """An engine whose options are set, such as ``functools.partial(run_local, jobs=2)``."""
+
+    def __call__(
+        self, function: Callable[[Any, Item], Result], items: Iterable[Item], *, shared: Any
+    ) -> Generator[tuple[Item, Result | Failure], None, None]:
+        """Call ``function(shared, item)`` for every item; yield each as it ends."""
+        ...
 
 
 def cores() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,10 @@ from dropnode.engines.base import set_variables
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Says that Ray is for one machine; this is its default on systems other than Linux."""
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
+"""Says that the processes of a team are on one machine: Gloo takes the interface of the host's name
+otherwise."""
 
 TOKEN_GIVEN = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables by which the user gives Ray another token."""

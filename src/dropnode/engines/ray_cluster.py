@@ -18,7 +18,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -113,11 +114,7 @@ def run_ray(
         return
     # Ray shares the arrays among the processes of a machine.
     parcel = separate((function, shared))
-    ray, ours = _connect(address, jobs)
-    variables = dict(ONE_THREAD)
-    if ours and address is None:
-        variables |= {name: os.environ.get(name, "") for name in OFFLINE}
-    try:
+    with connected(address, jobs) as (ray, variables):
         crew = _Crew(ray, parcel, jobs, timeout, variables)
         try:
             while waiting or crew.members:
@@ -125,6 +122,22 @@ def run_ray(
                 yield from crew.listen(waiting)
         finally:
             crew.dismiss()
+
+
+@contextmanager
+def connected(address: str | None, cpus: int | None) -> Iterator[tuple[Any, dict[str, str]]]:
+    """Connect to Ray, or start it with some CPUs, for the duration of a ``with`` block.
+
+    The block gets Ray, and the environment variables that its workers need. A Ray that the caller
+    has initialised, perhaps by an enclosing block, is used and left running.
+    """
+    ray, ours = _connect(address, cpus)
+    variables = dict(ONE_THREAD)
+    # An enclosing block may have started Ray, so this does not depend on whether it is ours.
+    if address is None:
+        variables |= {name: os.environ.get(name, "") for name in OFFLINE}
+    try:
+        yield ray, variables
     finally:
         if ours:
             ray.shutdown()
@@ -231,7 +244,7 @@ class _Crew:
         # Workers also die with their node, which may pass; a worker that cannot start never will.
         if getattr(error, "actor_init_failed", True) or self.failed_starts > RUNS * self.places():
             raise ConfigError(
-                f"the Ray cluster cannot run workers ({_reason(error)}); every node needs the "
+                f"the Ray cluster cannot run workers ({reason(error)}); every node needs the "
                 "same versions of Python, Ray and dropnode, and memory for as many workers as CPUs"
             ) from error
 
@@ -275,7 +288,7 @@ def _lost(times: int) -> str:
     )
 
 
-def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
+def _connect(address: str | None, cpus: int | None) -> tuple[Any, bool]:
     """Return Ray, connected to a cluster, and whether we have to disconnect it."""
     with set_variables(QUIET):
         try:
@@ -293,7 +306,7 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
                 make_private_token()
                 with set_variables(OFFLINE), on_loopback(ray):
                     # Without "local", Ray would join a cluster that happens to run here.
-                    ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, **quiet)
+                    ray.init("local", num_cpus=cpus or cores(), include_dashboard=False, **quiet)
             else:
                 _check_answers(address)
                 with set_variables(BRIEF):
@@ -303,11 +316,11 @@ def _connect(address: str | None, jobs: int | None) -> tuple[Any, bool]:
             ray.shutdown()
             if address is None:
                 raise ConfigError(
-                    f"Ray cannot be started on this machine ({_reason(error)}); use the local "
+                    f"Ray cannot be started on this machine ({reason(error)}); use the local "
                     "engine instead"
                 ) from error
             raise ConfigError(
-                f"no Ray cluster can be reached at {address} ({_reason(error)}); start one with "
+                f"no Ray cluster can be reached at {address} ({reason(error)}); start one with "
                 '"ray start --head", correct the address, or leave it out to use this machine'
             ) from error
         finally:
@@ -337,7 +350,7 @@ def _check_answers(address: str) -> None:
             raise ConnectionError("the server there is not Ray")
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """Return the last line of the first error of a chain, Ray's most specific message."""
     while error.__cause__ is not None:
         error = error.__cause__

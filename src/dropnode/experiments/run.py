@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from dropnode.graph import Graph
 from dropnode.methods.table import Choice, restore_method
 from dropnode.settings import read_value
 from dropnode.settings import seed as seed_field
-from dropnode.training import Callback, Method, train
+from dropnode.training import Callback, Method, Outcome, train
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Request:
     split_seed: int = 0
     changes: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
+    workers: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset", str(Reference.parse(self.dataset)))
@@ -63,13 +64,14 @@ def run(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     checkpoint_every: float = 5.0,
+    train: Callable[..., Outcome] = train,
 ) -> RunResult:
     """Train as requested, write everything to ``out`` if given, and return the result.
 
     With ``resume``, an interrupted run in ``out`` continues, and its result is bit-identical to
     that of an uninterrupted one; a finished run is not trained again. A run that is interrupted
     earlier than the one in ``out`` changes nothing there. ``data`` is loaded unless the caller
-    gives it.
+    gives it. ``train`` is the function that trains, here or on a cluster.
     """
     data = load(request) if data is None else data
     record, choice = prepare(request, data)
@@ -84,6 +86,7 @@ def run(
             choice.method,
             graph,
             request.seed,
+            train,
             callbacks=callbacks,
             checkpoint=None if out is None else out / "checkpoint.safetensors",
             checkpoint_every=checkpoint_every,
@@ -116,7 +119,13 @@ def run_trial(job: Job, trial: Trial) -> Finished:
     )
 
 
-def perform(method: Method, graph: Graph, seed: int, **options: Any) -> Training:
+def perform(
+    method: Method,
+    graph: Graph,
+    seed: int,
+    train: Callable[..., Outcome] = train,
+    **options: Any,
+) -> Training:
     """Train a method and predict all nodes; ``options`` are those of ``train``."""
     outcome = train(method, graph, seed=seed, **options)
     return Training(graph, method, outcome, method.logits().softmax(dim=1).cpu().numpy())
@@ -152,6 +161,7 @@ def prepare(request: Request, data: Data) -> tuple[RunRecord, Choice]:
         config=choice.config,
         seed=trial.seed,
         device=request.device,
+        workers=request.workers,
         versions=versions(),
     )
     return record, choice

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +64,8 @@ class RunRecord:
         The seed of the run.
     device : str
         Where it was computed.
+    workers : int
+        How many processes trained together. Sums of another number are rounded in another way.
     versions : dict
         Of Python, torch, NumPy and this package.
     """
@@ -81,6 +83,8 @@ class RunRecord:
     seed: int
     device: str
     versions: dict[str, str]
+    # A record that was written without it is one of a single process.
+    workers: int = field(default=1, kw_only=True)
 
 
 @dataclass(frozen=True)

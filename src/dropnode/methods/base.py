@@ -302,14 +302,22 @@ def _joined_rows(count: int, among: Matrix | None) -> list[np.ndarray]:
 
 
 def cross_entropy(
-    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    weights: torch.Tensor | None,
+    whole: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the mean cross-entropy of some nodes, weighted if they have weights."""
+    """Return the mean cross-entropy of some nodes, weighted if they have weights.
+
+    Nodes that are a part of a batch, perhaps none of it, are given the sum of ``whole`` weights of
+    the batch. The results of all parts then add up to the mean over the batch.
+    """
     if weights is None:
         return F.cross_entropy(logits, targets)
     losses = F.cross_entropy(logits, targets, reduction="none")
+    whole = weights.sum() if whole is None else whole
     # A batch may have no weight at all, and then no loss.
-    return (losses * weights).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    return (losses * weights).sum() / whole.clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def usable_device(name: str) -> torch.device:

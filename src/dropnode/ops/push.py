@@ -11,10 +11,14 @@ therefore need no other operator than Â.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 
+from dropnode.engines.base import Failure, Run
+from dropnode.errors import WorkError
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels import push as kernels
 from dropnode.ops.kernels.memory import enabled
@@ -32,6 +36,12 @@ WALKS = ("ppr", "average", "single")
 
 BLOCK = 256
 """How many rows plain SciPy pushes at a time."""
+
+PIECES, MOST_ROWS = 64, 4096
+"""How many blocks an engine is given at least, if they have a row each, and the most rows of one.
+
+Rows differ a thousandfold in cost, so many small blocks keep all workers busy until the end. A
+block costs a worker a new workspace, and is computed again if the worker dies."""
 
 
 def walk_shares(kind: str, order: int, teleport: float = 0.0) -> np.ndarray:
@@ -69,6 +79,8 @@ def pushed_rows(
     shares: np.ndarray,
     threshold: float,
     top: int,
+    *,
+    run: Run | None = None,
 ) -> sp.csr_array:
     """Return the large entries of some rows of Π.
 
@@ -92,6 +104,9 @@ def pushed_rows(
     top : int
         How many entries of a row are kept: the largest, and of equal ones those of the nodes with
         the lowest numbers.
+    run : Run, optional
+        An engine whose workers push blocks of rows. By default, the threads of this process do. A
+        row does not depend on other rows, so the result is bit-identical.
 
     Returns
     -------
@@ -100,6 +115,8 @@ def pushed_rows(
     """
     nodes = adjacency.shape[0]
     top = min(top, nodes)
+    if run is not None and len(sources):
+        return _pushed_elsewhere(run, adjacency, degrees, sources, shares, threshold, top)
     if not enabled():
         blocks = [sources[first : first + BLOCK] for first in range(0, len(sources), BLOCK)]
         walk, least = _walk(adjacency, degrees), threshold * (np.diff(adjacency.indptr) + 1)
@@ -114,6 +131,33 @@ def pushed_rows(
     rows = sp.csr_array((scores[valid], kept[valid], starts), shape=(len(sources), nodes))
     rows.sort_indices()
     return rows
+
+
+def _pushed_elsewhere(
+    run: Run, adjacency: Matrix, degrees: np.ndarray, sources: np.ndarray, *rest: Any
+) -> sp.csr_array:
+    """Return the rows of all sources, pushed by the workers of an engine."""
+    # Plain arrays, since the memory of those that map a file cannot be shared with workers.
+    csr = [np.asarray(part) for part in (adjacency.data, adjacency.indices, adjacency.indptr)]
+    size = min(MOST_ROWS, -(-len(sources) // PIECES))
+    blocks = {first: sources[first : first + size] for first in range(0, len(sources), size)}
+    rows: dict[int, sp.csr_array] = {}
+    for (first, _), block in run(_push_block, blocks.items(), shared=(csr, degrees, rest)):
+        if isinstance(block, Failure):
+            raise WorkError(f"rows could not be pushed: {block.error}")
+        rows[first] = block
+    return sp.vstack([rows[first] for first in blocks], format="csr")
+
+
+def _push_block(
+    shared: tuple[list[np.ndarray], np.ndarray, tuple[Any, ...]], block: tuple[int, np.ndarray]
+) -> sp.csr_array:
+    """Return the rows of some sources; engines call this function in their workers."""
+    csr, degrees, rest = shared
+    adjacency = sp.csr_array((len(degrees), len(degrees)), dtype=csr[0].dtype)
+    # SciPy's constructor would copy wide indices that fit into narrow ones.
+    adjacency.data, adjacency.indices, adjacency.indptr = csr
+    return pushed_rows(adjacency, degrees, block[1], *rest)
 
 
 def walked(

@@ -146,23 +146,43 @@ def keep_mask(stream: Stream, shape: Sequence[int], drop_rate: float) -> np.ndar
     return Mask.draw(stream, rows, shape[-1], drop_rate).array().reshape(shape)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a matrix; they have the random bits that they have in the whole matrix.
+
+    Attributes
+    ----------
+    rows : ndarray of int64
+        Which ones.
+    total : int
+        The number of all rows.
+    """
+
+    rows: np.ndarray
+    total: int
+
+
 class Dropout:
     """Inverted dropout with gradients, with one stream of masks per augmentation.
 
     A call on an (n, h) tensor uses the first stream. On an (n, S, h) tensor, each of the S slices
     uses its own stream, so that its mask does not depend on the number of slices.
+
+    With a ``part``, the rows of a tensor are that part of what the masks are drawn for.
     """
 
-    def __init__(self, streams: Sequence[Stream]) -> None:
-        self.streams = streams
+    def __init__(self, streams: Sequence[Stream], part: Part | None = None) -> None:
+        self.streams, self.part = streams, part
 
     def __call__(self, x: torch.Tensor, rate: float, place: str) -> torch.Tensor:
         """Drop entries of ``x`` with probability ``rate``; ``place`` is the name of the layer."""
         if rate == 0:
             return x
-        masks = [
-            Mask.draw(stream.at(place), x.shape[0], x.shape[-1], rate) for stream in self.streams
-        ]
+        part = self.part
+        rows = x.shape[0] if part is None else part.total
+        masks = [Mask.draw(stream.at(place), rows, x.shape[-1], rate) for stream in self.streams]
+        if part is not None:
+            masks = [Mask(mask.words[part.rows], mask.columns) for mask in masks]
         scale = 1.0 / (1.0 - rate)
         if x.dim() == 2 and usable(x.device):
             kept: torch.Tensor = _Kept.apply(x, masks[0].words, scale)

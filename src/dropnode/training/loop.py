@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -34,6 +34,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     checkpoint: Path | None = None,
     checkpoint_every: float = 5.0,
+    on_checkpoint: Callable[[], None] | None = None,
 ) -> Outcome:
     """Train a method and leave it with its best weights.
 
@@ -52,12 +53,14 @@ def train(
         epoch, and the checkpoint is written; a second Ctrl-C does not wait.
     checkpoint_every : float
         Seconds between checkpoints.
+    on_checkpoint : callable, optional
+        Called after every checkpoint that was written.
 
     Returns
     -------
     Outcome
     """
-    run = _Run(method, graph, split, seed, callbacks, checkpoint, checkpoint_every)
+    run = _Run(method, graph, split, seed, callbacks, checkpoint, checkpoint_every, on_checkpoint)
     try:
         with run.interruption:
             for _ in run.epochs():
@@ -96,6 +99,7 @@ class _Run:
         callbacks: Sequence[Callback] = (),
         checkpoint: Path | None = None,
         checkpoint_every: float = 0.0,
+        on_checkpoint: Callable[[], None] | None = None,
     ) -> None:
         settle()
         split = split or graph.split
@@ -103,6 +107,7 @@ class _Run:
         assert split is not None
         self.method, self.seed, self.callbacks = method, seed, callbacks
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.on_checkpoint = on_checkpoint
         self.stream = Stream(seed)
         with self.seeded(self.stream.at("prepare")):
             method.prepare(graph, split, self.stream.at("initialisation"))
@@ -175,7 +180,9 @@ class _Run:
                 callback.on_epoch(phase, self.outcome)
             over = progress.finished or epoch == phase.max_epochs
             due = time.monotonic() - last_write >= self.checkpoint_every
-            if self.checkpoint and (due or over or self.interruption.pending):
+            # The members of a team have the same state, and it is enough that one writes it.
+            writes = self.checkpoint is not None and self.method.team.rank == 0
+            if writes and (due or over or self.interruption.pending):
                 self.write(number, phase, epoch, progress)
                 last_write = time.monotonic()
             self.interruption.check()
@@ -216,13 +223,16 @@ class _Run:
             with self.seeded(step):
                 phase.optimiser.zero_grad()
                 loss, terms = self.method.loss(batch, step)
-                if not torch.isfinite(loss):
-                    shown = ", ".join(f"{name} {term.item():g}" for name, term in terms.items())
-                    raise TrainingError(_diverged(epoch, f"loss is {loss.item()} ({shown})", phase))
+                whole = self.whole({"loss": loss} | terms)
+                if not math.isfinite(whole["loss"]):
+                    shown = ", ".join(f"{name} {whole[name]:g}" for name in terms)
+                    told = f"loss is {whole['loss']} ({shown})"
+                    raise TrainingError(_diverged(epoch, told, phase))
                 loss.backward()
+                self.method.team.add_up(_gradients(phase.optimiser))
                 phase.optimiser.step()
-            for name, term in ({"loss": loss} | terms).items():
-                parts[name] = parts.get(name, 0.0) + float(term.detach())
+            for name, term in whole.items():
+                parts[name] = parts.get(name, 0.0) + term
             batches += 1
         record = {"epoch": float(epoch)}
         record |= {name: total / batches for name, total in parts.items()}
@@ -234,8 +244,28 @@ class _Run:
                 raise TrainingError(_diverged(epoch, f"{name} after it is nan", phase))
         return record
 
+    def whole(self, terms: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Return terms of a loss, added up over the team."""
+        values = [term.detach() for term in terms.values()]
+        if self.method.team.size > 1:
+            values = list(self.method.team.total(torch.stack(values)))
+        return dict(zip(terms, map(float, values), strict=True))
+
     def validate(self) -> dict[str, float]:
-        """Return losses and accuracies of the training and of the validation nodes."""
+        """Return losses and accuracies of the training and of the validation nodes.
+
+        The first member of a team decides: on other processors, the same might be rounded in
+        another way, and some members would stop while others go on.
+        """
+        names = ["train_loss", "train_accuracy", "val_loss", "val_accuracy"]
+        first = self.method.team.rank == 0
+        record = self.measured() if first else dict.fromkeys(names, 0.0)
+        return dict(
+            zip(names, self.method.team.of_first([record[name] for name in names]), strict=True)
+        )
+
+    def measured(self) -> dict[str, float]:
+        """Return the same, as this process finds it."""
         with torch.no_grad():
             logits = self.watched_logits().cpu()
         losses = torch.nn.functional.cross_entropy(logits, self.targets, reduction="none").numpy()
@@ -267,6 +297,14 @@ class _Run:
                 optimiser=phase.optimiser.state_dict(),
             ),
         )
+        if self.on_checkpoint is not None:
+            self.on_checkpoint()
+
+
+def _gradients(optimiser: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the gradients of all parameters that have one."""
+    for group in optimiser.param_groups:
+        yield from (each.grad for each in group["params"] if each.grad is not None)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from dropnode.engines.team import ALONE, Team
 from dropnode.graph import Graph, Split
 from dropnode.ops.kernels.threads import Threads
 from dropnode.ops.randomness import Stream
@@ -42,11 +43,15 @@ class Method(ABC):
     draws_from_torch : bool
         Whether training draws from torch's global generator, as most library layers do. If so, the
         loop seeds that generator around every step.
+    team : Team
+        The processes that train the method together. The losses that they return for a batch add
+        up to the loss of the batch. By default, one process trains alone.
     """
 
     threads: Threads = Threads()
     revision: int = 1
     draws_from_torch: bool = True
+    team: Team = ALONE
 
     @abstractmethod
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +11,7 @@ import torch
 
 from dropnode.methods.grand_plus.pushed import PushedRows
 from dropnode.ops.propagation import SparseMatrix
-from dropnode.ops.randomness import Stream
+from dropnode.ops.randomness import Part, Stream
 from oracles import assert_rounded
 
 NODES, WIDTH = 20, 21
@@ -41,6 +43,18 @@ def test_without_dropping_a_view_is_the_weighted_average(
     weights = (scores / np.where(sums == 0, 1.0, sums))[chosen]
     assert view.shape == (6, WIDTH)
     assert_rounded(view.numpy(), weights @ x, weights @ np.abs(x), NODES + 2)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_part_of_a_view_is_that_of_the_whole(sparse: bool) -> None:
+    """Also of rows that were sent to another process."""
+    rows = parts(sparse)[2]
+    chosen = np.array([6, 0, 3, 3, 6, 1])
+    whole = rows.view(chosen, 0.4, Stream(0))
+    sent = pickle.loads(pickle.dumps(rows, protocol=5))
+    for own in ([0, 1, 2], [3, 4, 5], [1, 4], []):
+        part = Part(np.array(own, dtype=np.int64), len(chosen))
+        assert torch.equal(sent.view(chosen, 0.4, Stream(0), part), whole[own])
 
 
 @pytest.mark.parametrize("sparse", [False, True])

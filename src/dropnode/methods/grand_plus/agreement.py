@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from dropnode.engines.team import ALONE, Team
 from dropnode.methods.grand.objective import sharpen
 
 
 def agreement_loss(
-    log_probabilities: torch.Tensor, temperature: float, distance: str, confidence: float
+    log_probabilities: torch.Tensor,
+    temperature: float,
+    distance: str,
+    confidence: float,
+    team: Team = ALONE,
 ) -> torch.Tensor:
     """Return how far views are from their sharpened average, over nodes with a confident average.
 
@@ -22,6 +27,9 @@ def agreement_loss(
     confidence : float
         A node counts if a class has a larger average probability than this. If none does, the loss
         is zero.
+    team : Team
+        Its members have other nodes of the same batch, and their losses add up to that of the
+        batch.
     """
     probabilities = log_probabilities.exp()
     with torch.no_grad():
@@ -32,7 +40,7 @@ def agreement_loss(
         distances = (probabilities - target).pow(2).sum(dim=2)
     else:
         distances = -(target * log_probabilities).sum(dim=2)
-    return distances.mean(dim=1) @ sure / sure.sum().clamp(min=1.0)
+    return distances.mean(dim=1) @ sure / team.total(sure.sum()).clamp(min=1.0)
 
 
 def least_confidence(multiple: float, classes: int) -> float:

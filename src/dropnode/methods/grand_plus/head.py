@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import skip_init
 
+from dropnode.engines.team import ALONE, Team
 from dropnode.methods.grand_plus.config import GrandPlusConfig
 from dropnode.ops.randomness import Dropout, Stream
 
@@ -62,12 +63,13 @@ class Head(nn.Module):
         """The number of linear layers."""
         return len(self.linears)
 
-    def forward(self, x: torch.Tensor, dropout: Dropout) -> torch.Tensor:
-        """Return the logits of propagated rows in training."""
+    def forward(self, x: torch.Tensor, dropout: Dropout, team: Team = ALONE) -> torch.Tensor:
+        """Return the logits of propagated rows in training; the team has the rest of the batch."""
         x = self.normalised(x)
+        count = len(x) if dropout.part is None else dropout.part.total
         for number, linear in enumerate(self.linears):
             x = torch.relu(x) if number else x
-            x = x if self.norms is None else _normed(x, self.norms[number])
+            x = x if self.norms is None else _normed(x, count, self.norms[number], team)
             x = linear(dropout(x, self.rates[number], f"layer {number}"))
         return x
 
@@ -96,10 +98,28 @@ class Head(nn.Module):
         return torch.relu(first) @ weight + offset
 
 
-def _normed(x: torch.Tensor, norm: nn.BatchNorm1d) -> torch.Tensor:
+def _normed(x: torch.Tensor, count: int, norm: nn.BatchNorm1d, team: Team) -> torch.Tensor:
     """Return a batch normalised by its own statistics, and a single row by those of past ones."""
-    if len(x) > 1:
+    if count > 1 and team.size > 1:
+        return _normed_together(x, count, norm, team)
+    if count > 1:
         normed: torch.Tensor = norm(x)
         return normed
     past = norm.running_mean, norm.running_var, norm.weight, norm.bias
     return F.batch_norm(x, *past, eps=norm.eps)
+
+
+def _normed_together(x: torch.Tensor, count: int, norm: Any, team: Team) -> torch.Tensor:
+    """Return rows normalised by the statistics of a batch that a team has.
+
+    Torch's own layer for this needs GPUs.
+    """
+    mean = team.total(x.sum(dim=0)) / count
+    centred = x - mean
+    variance = team.total(centred.square().sum(dim=0)) / count
+    with torch.no_grad():
+        norm.num_batches_tracked += 1
+        # As torch does, with the unbiased variance.
+        norm.running_mean.lerp_(mean, norm.momentum)
+        norm.running_var.lerp_(variance * count / (count - 1), norm.momentum)
+    return centred / (variance + norm.eps).sqrt() * norm.weight + norm.bias

@@ -62,7 +62,12 @@ def watch_rows(
     head: Head, tensors: GraphTensors, rows: np.ndarray, shares: np.ndarray
 ) -> Callable[[], torch.Tensor]:
     """Return a function that returns the current logits of some nodes; it keeps their ΠX."""
-    propagated = compact(head.normalised(exact_rows(tensors, rows, shares)))
+    return watch_propagated(head, exact_rows(tensors, rows, shares))
+
+
+def watch_propagated(head: Head, rows: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Return a function that returns the current logits of nodes, given their rows of ΠX."""
+    propagated = compact(head.normalised(rows))
 
     def logits() -> torch.Tensor:
         head.eval()

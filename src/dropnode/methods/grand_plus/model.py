@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from dropnode.engines.base import Run
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import NodeClassifier, Sizes, cross_entropy
 from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
@@ -28,7 +29,7 @@ from dropnode.methods.grand_plus.pushed import PushedRows
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import Threads
 from dropnode.ops.push import pushed_rows, walk_shares
-from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.randomness import Dropout, Part, Stream
 from dropnode.training import Phase
 from dropnode.training.optimiser import ClippedAdam
 
@@ -46,6 +47,8 @@ class GrandPlus(NodeClassifier):
     reads_stored = True
     # A batch is too small for several threads of torch; push and exact propagation have kernels.
     threads = Threads(torch=1)
+    # The engine that pushes; by default this process does.
+    run: Run | None = None
 
     @property
     def head(self) -> Head:
@@ -78,8 +81,7 @@ class GrandPlus(NodeClassifier):
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Draw the weights and the unlabelled nodes, choose the walk, and push the rows."""
         config = self.config
-        self.head.initialise(stream.at("weights"))
-        self.head.shares.copy_(torch.from_numpy(self._walk(graph, split)))
+        self.start_head(self._walk(graph, split), stream)
         others = split.test
         if config.agree_on == "unlabelled" or len(others) == 0:
             others = np.setdiff1d(np.arange(graph.num_nodes), split.train)
@@ -89,10 +91,21 @@ class GrandPlus(NodeClassifier):
         self.labelled, self.unlabelled = len(split.train), len(others)
         nodes, shares, tensors = np.concatenate([split.train, others]), self.shares, self.tensors
         rows = pushed_rows(
-            tensors.adjacency, tensors.degrees, nodes, shares, config.threshold, config.top
+            tensors.adjacency,
+            tensors.degrees,
+            nodes,
+            shares,
+            config.threshold,
+            config.top,
+            run=self.run,
         )
         exact = exact_rows(tensors, nodes, shares) if config.tail else None
         self.rows = PushedRows(rows, tensors.features, exact)
+
+    def start_head(self, shares: np.ndarray, stream: Stream) -> None:
+        """Draw the weights of the head, and tell it the walk."""
+        self.head.initialise(stream.at("weights"))
+        self.head.shares.copy_(torch.from_numpy(shares))
 
     def _walk(self, graph: Graph, split: Split) -> np.ndarray:
         """Return the weights of the powers of P, as configured or fitted."""
@@ -141,31 +154,54 @@ class GrandPlus(NodeClassifier):
             yield order[first : first + config.labelled_batch], self.labelled + drawn
 
     def loss(self, batch: Batch, stream: Stream) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the loss of a batch, and its supervised and consistency parts."""
-        config, views = self.config, self.config.augmentations
+        """Return the loss of a batch, and its supervised and consistency parts.
+
+        With a team, those of its own share of the batch.
+        """
+        config, views, team = self.config, self.config.augmentations, self.team
         labelled, unlabelled = batch
         if config.consistency_weight == 0:
             unlabelled = unlabelled[:0]
-        chosen = np.concatenate([labelled, unlabelled])
-        x = self.rows.view(np.repeat(chosen, views), config.drop_rate, stream.at("scores"))
+        chosen = np.repeat(np.concatenate([labelled, unlabelled]), views)
+        known, agreeing = team.share(len(labelled)), team.share(len(unlabelled))
+        part = None
+        if team.size > 1:
+            places = np.arange(len(labelled) + len(unlabelled))
+            nodes = np.concatenate([places[known], places[len(labelled) :][agreeing]])
+            part = Part((nodes[:, None] * views + np.arange(views)).ravel(), len(chosen))
+        x = self.rows.view(chosen, config.drop_rate, stream.at("scores"), part)
         self.head.train()
-        logits = self.head(x, Dropout([stream]))
-        known = len(labelled) * views
-        places = torch.from_numpy(np.repeat(labelled, views)).to(self.device)
-        weights = None if self.train_weights is None else self.train_weights[places]
-        supervised = cross_entropy(logits[:known], self.train_targets[places], weights)
+        logits = self.head(x, Dropout([stream], part), team)
+        supervised = self._supervised(logits, labelled, known)
         self.head.batches += 1
         if len(unlabelled) == 0:
             return supervised, {"supervised": supervised}
+        own, classes = agreeing.stop - agreeing.start, self.sizes.classes
         consistency = agreement_loss(
-            logits[known:].log_softmax(dim=1).view(len(unlabelled), views, -1),
+            logits[len(logits) - own * views :].log_softmax(dim=1).view(own, views, classes),
             config.temperature,
             config.distance,
-            least_confidence(config.confidence, self.sizes.classes),
+            least_confidence(config.confidence, classes),
+            team,
         )
         risen = min(1.0, int(self.head.batches) / max(config.warmup, 1))
         total = supervised + config.consistency_weight * risen * consistency
         return total, {"supervised": supervised, "consistency": consistency}
+
+    def _supervised(self, logits: torch.Tensor, labelled: np.ndarray, own: slice) -> torch.Tensor:
+        """Return the cross-entropy of the own ones of the labelled nodes of a batch."""
+        views, weights, whole = self.config.augmentations, self.train_weights, None
+        if self.team.size > 1:
+            if weights is None:
+                weights = torch.ones(self.labelled, device=self.device)
+            whole = views * weights[torch.from_numpy(labelled).to(self.device)].sum()
+        places = torch.from_numpy(np.repeat(labelled[own], views)).to(self.device)
+        return cross_entropy(
+            logits[: len(places)],
+            self.train_targets[places],
+            None if weights is None else weights[places],
+            whole,
+        )
 
     def classify(self, tensors: GraphTensors) -> torch.Tensor:
         """Return exact logits."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
 from dropnode.ops.kernels.memory import padded
-from dropnode.ops.propagation import Features, SparseMatrix
-from dropnode.ops.randomness import Mask, Stream
+from dropnode.ops.propagation import Features, SparseMatrix, shared
+from dropnode.ops.randomness import Mask, Part, Stream
 from dropnode.ops.selection import feature_rows
 
 
@@ -48,17 +50,25 @@ class PushedRows:
             self.tail = exact - self._product(rows.data, places, rows.indptr)
             self.tail_mass = np.maximum(1.0 - rows.sum(axis=1, dtype=np.float64), 0.0)
 
-    def view(self, chosen: np.ndarray, drop_rate: float, stream: Stream) -> torch.Tensor:
-        """Return a random average of features for each of the chosen rows.
+    def view(
+        self, chosen: np.ndarray, drop_rate: float, stream: Stream, part: Part | None = None
+    ) -> torch.Tensor:
+        """Return a random average of features for each of the chosen rows, or for a part of them.
 
         Every entry of a row is dropped with the given probability, and the others, with the tail,
         are divided by their sum. A row that loses everything is zero.
         """
         counts = np.diff(self.starts)[chosen]
         ends = np.cumsum(counts)
+        kept = Mask.draw(stream, 1, int(counts.sum()), drop_rate).array()[0]
+        if part is not None:
+            own = np.zeros(len(chosen), dtype=bool)
+            own[part.rows] = True
+            kept = kept[np.repeat(own, counts)]
+            chosen, counts = chosen[part.rows], counts[part.rows]
+            ends = np.cumsum(counts)
         row = np.repeat(np.arange(len(chosen)), counts)
         entries = np.arange(len(row)) + np.repeat(self.starts[chosen] - ends + counts, counts)
-        kept = Mask.draw(stream, 1, len(entries), drop_rate).array()[0]
         entries, row = entries[kept], row[kept]
         starts = np.searchsorted(row, np.arange(len(chosen) + 1))
         scores = self.scores[entries]
@@ -69,6 +79,26 @@ class PushedRows:
         if self.tail is not None:
             view = view + self.tail[torch.from_numpy(chosen).to(self.device)]
         return view / torch.from_numpy(mass.astype(np.float32)[:, None]).to(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes share the memory of arrays, which torch's way of pickling would copy.
+        return {
+            name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+            for name, value in vars(self).items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.to(torch.device("cpu"))
+
+    def to(self, device: torch.device) -> None:
+        """Move the features to a device."""
+        self.device = device
+        for name in ("features", "tail"):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray | torch.Tensor):
+                tensor = shared(value) if isinstance(value, np.ndarray) else value
+                setattr(self, name, tensor.to(device))
 
     def _product(self, scores: np.ndarray, places: np.ndarray, starts: np.ndarray) -> torch.Tensor:
         """Return sums of the features of nodes that are held, weighted by scores."""
