@@ -100,9 +100,11 @@ def test_which_nodes_have_to_agree(
     assert split is not None
     pushed = []
 
-    def recorded(adjacency: Any, degrees: Any, sources: np.ndarray, *rest: Any) -> Any:
+    def recorded(
+        adjacency: Any, degrees: Any, sources: np.ndarray, *rest: Any, **options: Any
+    ) -> Any:
         pushed.append(sources)
-        return pushed_rows(adjacency, degrees, sources, *rest)
+        return pushed_rows(adjacency, degrees, sources, *rest, **options)
 
     monkeypatch.setattr("dropnode.methods.grand_plus.model.pushed_rows", recorded)
     method = made(community, agree_on=agree_on, unlabelled=unlabelled)
