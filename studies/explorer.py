@@ -56,6 +56,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="results, a JSON line each")
     parser.add_argument("--repeats", type=int, default=20, help="of next")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load")
+    parser.add_argument("--nodes", type=int, default=100_000, help="of the model of new")
+    parser.add_argument("--requests", type=int, default=500, help="of new")
+    parser.add_argument("--frames", type=int, default=300, help="of page")
+    parser.add_argument("--method", default="grand", help="of next")
     parser.add_argument("--note", help="what else the machine did, kept with the figures")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -104,20 +108,21 @@ def service(model: Path) -> Iterator[str]:
 def measure_next(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the accuracy with suggested and with random labels, a repeat at a time."""
     graph = load_dataset("cora").with_split(None)
-    done = {line["seed"] for line in read(options.out) if line["part"] == "next"}
+    done = {line["seed"] for line in read(options.out) if line.get("method") == options.method}
     for seed in range(FIRST_SEED, FIRST_SEED + options.repeats):
         if seed not in done:
             with tempfile.TemporaryDirectory() as folder:
-                yield {"seed": seed} | compare_choices(graph, seed, Path(folder))
+                found = compare_choices(graph, options.method, seed, Path(folder))
+                yield {"method": options.method, "seed": seed} | found
 
 
-def compare_choices(graph: Graph, seed: int, folder: Path) -> dict[str, Any]:
+def compare_choices(graph: Graph, method: str, seed: int, folder: Path) -> dict[str, Any]:
     """Fit a model, add labels by both choices, and score both on the same nodes."""
     generator = np.random.default_rng(seed)
     given = draw_labels(graph, generator)
     labels = np.full(graph.num_nodes, -1)
     labels[given] = graph.labels[given]
-    fit(graph.with_labels(labels, graph.class_names), seed, folder / "first")
+    fit(graph.with_labels(labels, graph.class_names), seed, folder / "first", method=method)
     others = np.setdiff1d(np.arange(graph.num_nodes), given)
     chosen = {"random": generator.choice(others, MORE, replace=False)}
     predicted = {}
@@ -152,7 +157,7 @@ def draw_labels(graph: Graph, generator: np.random.Generator) -> np.ndarray:
     return np.concatenate([first, generator.choice(others, LABELS - len(first), replace=False)])
 
 
-def fit(graph: Graph, seed: int, folder: Path, **settings: Any) -> None:
+def fit(graph: Graph, seed: int, folder: Path, assess: bool = True, **settings: Any) -> None:
     """Fit a model to a graph as ``dropnode fit`` would to its tables, and save it."""
     names = np.array([*graph.class_names, None], dtype=object)
     nodes = pa.table(
@@ -162,7 +167,8 @@ def fit(graph: Graph, seed: int, folder: Path, **settings: Any) -> None:
     ends = {key: end.astype(str).tolist() for key, end in zip(ENDS, once.coords, strict=True)}
     features = graph.features.toarray() if sp.issparse(graph.features) else graph.features
     tables = read_tables(nodes, pa.table(ends), label="topic", features=features)
-    TableModel.fit(tables, GrandClassifier(random_state=seed, **settings)).save(folder)
+    classifier = GrandClassifier(random_state=seed, **settings)
+    TableModel.fit(tables, classifier, assess=assess).save(folder)
 
 
 ENDS = ("source", "target")
@@ -182,7 +188,158 @@ def wait(client: Client) -> None:
         raise OSError(f"retraining failed: {status['problem']}")
 
 
-PARTS = {"next": measure_next}
+def measure_load(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the rate and the latency of one-node predictions that the service has in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        small_model(model)
+        with service(model) as address:
+            names = [row["id"] for row in json.loads(Client(address).ask("/nodes?limit=500"))["nodes"]]
+            # Processes, so that the clients do not wait for each other.
+            started = [
+                subprocess.Popen(
+                    [sys.executable, "-c", CLIENT, address, str(options.seconds), *names[:100]],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for _ in range(CLIENTS)
+            ]
+            told = [json.loads(process.communicate()[0]) for process in started]
+    times = np.concatenate([each["times"] for each in told])
+    yield {
+        "clients": CLIENTS,
+        "seconds": options.seconds,
+        "requests": len(times),
+        "requests_per_second": round(len(times) / options.seconds, 1),
+        "errors": sum(each["errors"] for each in told),
+    } | quantiles(times)
+
+
+CLIENTS = 8
+CLIENT = """
+import json, sys, time
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+address, seconds, *names = sys.argv[1:]
+connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
+times, errors, number = [], 0, 0
+end = time.perf_counter() + float(seconds)
+while (start := time.perf_counter()) < end:
+    connection.request("GET", f"/nodes/{names[number % len(names)]}?explain=false")
+    answer = connection.getresponse()
+    answer.read()
+    times.append(time.perf_counter() - start)
+    errors += answer.status != 200
+    number += 1
+print(json.dumps({"times": times, "errors": errors}))
+"""
+"""A client that imports little, so that what it costs is its requests."""
+
+
+def measure_new(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the latency of predictions of one new node on a large model."""
+    generator = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        large_model(model, options.nodes)
+        with service(model) as address:
+            client = Client(address)
+            times = []
+            for number in range(options.requests):
+                ends = generator.integers(0, options.nodes, 5).tolist()
+                edges = [{"source": "new", "target": str(end)} for end in ends]
+                cells = {f"x{at}": float(generator.normal()) for at in range(COLUMNS)}
+                body = {"nodes": [{"id": "new"} | cells], "edges": edges}
+                start = time.perf_counter()
+                client.ask("/predict", body)
+                # The first requests load what later ones use.
+                if number >= WARM_UP:
+                    times.append(time.perf_counter() - start)
+    yield {"nodes": options.nodes, "requests": len(times)} | quantiles(np.array(times))
+
+
+COLUMNS, WARM_UP = 10, 5
+
+
+def large_model(folder: Path, nodes: int) -> None:
+    """Save an untrained model of two hops: new nodes cost the same after a training."""
+    draw = np.random.default_rng(1)
+    group = draw.integers(0, 4, nodes)
+    ends = draw.integers(0, nodes, (2, 5 * nodes))
+    known = draw.random(nodes) < 100 / nodes
+    columns = {f"x{at}": draw.normal(size=nodes) for at in range(COLUMNS)}
+    labels = [f"class {code}" if here else None for code, here in zip(group, known, strict=True)]
+    table = pa.table({"id": np.arange(nodes).astype(str)} | columns | {"topic": labels})
+    edges = pa.table({key: end.astype(str) for key, end in zip(ENDS, ends, strict=True)})
+    tables = read_tables(table, edges, label="topic")
+    classifier = GrandClassifier(random_state=0, max_epochs=1, order=2)
+    TableModel.fit(tables, classifier, assess=False).save(folder)
+
+
+def small_model(folder: Path) -> None:
+    """Save a model of Cora with 40 labels; how well it is trained does not change what it costs."""
+    graph = load_dataset("cora").with_split(None)
+    given = draw_labels(graph, np.random.default_rng(FIRST_SEED))
+    labels = np.full(graph.num_nodes, -1)
+    labels[given] = graph.labels[given]
+    fit(graph.with_labels(labels, graph.class_names), 0, folder, assess=False, max_epochs=5)
+
+
+def measure_page(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the time to the first picture of Cora, and times of frames of 20,000 nodes."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "serve"))
+    from browser import browser, dress, go
+
+    with tempfile.TemporaryDirectory() as folder, browser() as window:
+        dress(window)
+        software = window.execute_script(RENDERER)
+        small_model(Path(folder) / "cora")
+        with service(Path(folder) / "cora") as address:
+            # The layout is computed once per model, in the background; a person comes later.
+            Client(address).ask("/graph")
+            go(window, address, "graph")
+            marked = "return performance.getEntriesByName('graph-drawn')[0].startTime"
+            first = window.execute_script(marked) / 1000
+        yield {"what": "first picture", "graph": "cora", "seconds": round(first, 3)} | software
+        large_model(Path(folder) / "large", DRAWN)
+        with service(Path(folder) / "large") as address:
+            Client(address).ask("/graph")
+            go(window, address, "graph", 300)
+            frames = np.array(window.execute_async_script(FRAMES, options.frames))
+        found = {"what": "frames", "nodes": DRAWN, "frames": len(frames)}
+        yield found | {f"p{q}_ms": round(float(np.percentile(frames, q)), 1) for q in (50, 95)}
+
+
+DRAWN = 20_000
+RENDERER = """
+const context = document.createElement("canvas").getContext("webgl");
+const known = context.getExtension("WEBGL_debug_renderer_info");
+return { renderer: context.getParameter(known ? known.UNMASKED_RENDERER_WEBGL : context.RENDERER) };
+"""
+FRAMES = """
+const [frames, done] = arguments;
+const picture = document.querySelector(".picture");
+const keys = ["ArrowLeft", "ArrowUp", "+", "ArrowRight", "ArrowDown", "-"];
+const times = [];
+let before = null;
+function frame(now) {
+  if (before !== null) times.push(now - before);
+  before = now;
+  if (times.length === frames) { done(times); return; }
+  picture.dispatchEvent(new KeyboardEvent("keydown", { key: keys[times.length % keys.length] }));
+  requestAnimationFrame(frame);
+}
+requestAnimationFrame(frame);
+"""
+"""Moves or zooms in every frame, and takes the times between them."""
+
+
+def quantiles(times: np.ndarray) -> dict[str, float]:
+    """Return the middle and the slow end of some times, in milliseconds."""
+    return {f"p{q}_ms": round(1000 * float(np.percentile(times, q)), 1) for q in (50, 99)}
+
+
+PARTS = {"load": measure_load, "new": measure_new, "page": measure_page, "next": measure_next}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -194,19 +351,19 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def print_table(lines: list[dict[str, Any]]) -> None:
     """Print means and standard deviations of next, and 95 % intervals of differences."""
-    found = [line for line in lines if line["part"] == "next"]
-    if len(found) < 2:
-        return
-    print("| labels | repeats | accuracy (%) | minus random (95 %) |")
-    print("|---|---|---|---|")
-    scores = {key: 100 * np.array([line[key] for line in found]) for key in CHOICES}
-    for key, told in CHOICES.items():
-        row = f"| {told} | {len(found)} | {scores[key].mean():.1f} ± {scores[key].std(ddof=1):.1f} |"
-        if key == "suggested":
-            difference = scores[key] - scores["random"]
-            low, high = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
-            row += f" {difference.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
-        print(f"{row} |")
+    print("| method | labels | repeats | accuracy (%) | minus random (95 %) |")
+    print("|---|---|---|---|---|")
+    for method in dict.fromkeys(line["method"] for line in lines if line["part"] == "next"):
+        found = [line for line in lines if line.get("method") == method]
+        scores = {key: 100 * np.array([line[key] for line in found]) for key in CHOICES}
+        for key, told in CHOICES.items() if len(found) > 1 else ():
+            spread = f"{scores[key].mean():.1f} ± {scores[key].std(ddof=1):.1f}"
+            row = f"| {method} | {told} | {len(found)} | {spread} |"
+            if key == "suggested":
+                difference = scores[key] - scores["random"]
+                low, high = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
+                row += f" {difference.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
+            print(f"{row} |")
 
 
 CHOICES = {

@@ -165,7 +165,7 @@ class Picture {
     const at = this.data.ids.indexOf(wanted);
     if (at >= 0) {
       this.select(String(at));
-      if (this.data.whole) this.approach(String(at), 0.15);
+      if (this.data.whole) this.approach(String(at));
     }
   }
 
@@ -212,9 +212,15 @@ class Picture {
     this.sigma?.getCamera().animatedReset({ duration: 150 });
   }
 
-  approach(key, ratio) {
+  // As near as its neighbours permit, which stay in view.
+  approach(key) {
     const shown = this.sigma.getNodeDisplayData(key);
-    if (shown) this.sigma.getCamera().setState({ x: shown.x, y: shown.y, ratio });
+    if (!shown) return;
+    const reach = Math.max(0, ...this.graph.mapNeighbors(key, (other) => {
+      const { x, y } = this.sigma.getNodeDisplayData(other);
+      return Math.hypot(x - shown.x, y - shown.y);
+    }));
+    this.sigma.getCamera().setState({ x: shown.x, y: shown.y, ratio: Math.min(1, Math.max(0.05, 2.6 * reach)) });
   }
 
   key(event) {
@@ -259,7 +265,10 @@ function drawHover(context, node, settings, dark) {
   context.stroke();
   if (!node.label) return;
   const width = context.measureText(node.label).width;
-  const [left, top] = [node.x + node.size + 6, node.y - settings.labelSize / 2 - 5];
+  // To the left of the node if there is no room on the right.
+  const right = node.x + node.size + 6;
+  const left = right + width + 12 < context.canvas.clientWidth ? right : Math.max(2, node.x - node.size - width - 16);
+  const top = node.y - settings.labelSize / 2 - 5;
   context.fillStyle = dark ? "#262d35" : "#ffffff";
   context.fillRect(left, top, width + 10, settings.labelSize + 10);
   context.strokeRect(left, top, width + 10, settings.labelSize + 10);
