@@ -194,11 +194,12 @@ def measure_load(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         model = Path(folder) / "model"
         small_model(model)
         with service(model) as address:
-            names = [row["id"] for row in json.loads(Client(address).ask("/nodes?limit=500"))["nodes"]]
+            found = json.loads(Client(address).ask("/nodes?limit=100"))
+            names = [row["id"] for row in found["nodes"]]
             # Processes, so that the clients do not wait for each other.
             started = [
                 subprocess.Popen(
-                    [sys.executable, "-c", CLIENT, address, str(options.seconds), *names[:100]],
+                    [sys.executable, "-c", CLIENT, address, str(options.seconds), *names],
                     stdout=subprocess.PIPE,
                     text=True,
                 )

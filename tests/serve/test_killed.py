@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.testclient import TestClient
 
+from conftest import CLASSES
 from dropnode.serve.app import create_app
 from dropnode.serve.explorer import Explorer
 from dropnode.serve.guard import Guard
@@ -62,20 +63,18 @@ class Person(threading.Thread):
     def run(self) -> None:
         number = 0
         while True:
-            given = (f"n{6 + number % 34}", ("mate", "<script>window.hacked=1</script>")[number % 2])
+            name, label = f"n{6 + number % 34}", CLASSES[number % 2]
             number += 1
             try:
-                self.process.ask("/labels", {"labels": [dict(zip(("id", "label"), given))]})
+                self.process.ask("/labels", {"labels": [{"id": name, "label": label}]})
             except (OSError, HTTPException, ValueError):
                 return
-            self.confirmed.append(given)
+            self.confirmed.append((name, label))
 
 
 def contents(folder: Path) -> dict[str, str]:
     """Return a hash of every file."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()
-    }
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 def trainings(folder: Path) -> list[str]:

@@ -15,9 +15,21 @@ from urllib.parse import quote
 
 import pytest
 import uvicorn
+from browser import (
+    DESK,
+    PHONE,
+    asked,
+    barriers,
+    browser,
+    complaints,
+    dress,
+    go,
+    press,
+    tab_to,
+    until,
+)
 from selenium.webdriver.common.keys import Keys
 
-from browser import DESK, PHONE, asked, barriers, browser, complaints, dress, go, press, tab_to, until
 from conftest import CLASSES, MARKUP
 from dropnode.serve.app import create_app
 from dropnode.serve.explorer import Explorer
@@ -27,10 +39,8 @@ from dropnode.serve.server import listen
 
 VIEWS = {
     "overview": "overview",
-    "graph": "graph",
-    "chosen": f"graph?node={quote(MARKUP)}",
-    "nodes": "nodes",
-    "search": f"nodes?label={quote(CLASSES[0])}&order=least-confident",
+    "graph": f"graph?node={quote(MARKUP)}",
+    "nodes": f"nodes?label={quote(CLASSES[0])}&order=least-confident",
     "node": f"node?id={quote(MARKUP)}",
     "next": "work",
     "suspicious": "work?list=suspicious",
@@ -42,7 +52,10 @@ SCREENS = {
     "phone": (PHONE, False),
 }
 # The first two have every width and every colour between them.
-EACH = [*list(SCREENS)[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in list(SCREENS)[2:])]
+EACH = [
+    *list(SCREENS)[:2],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in list(SCREENS)[2:]),
+]
 
 
 class Service:
@@ -138,7 +151,7 @@ def test_markup_in_names_and_texts_is_shown_as_it_is(window: Any, shared: Servic
     assert CLASSES[0] in window.execute_script(shown, ".view-node")
     assert f"{MARKUP} 0" in window.execute_script(shown, ".attributes")
     assert MARKUP in window.title
-    go(window, shared.address, VIEWS["chosen"])
+    go(window, shared.address, VIEWS["graph"])
     assert MARKUP in window.execute_script(shown, ".beside")
     assert CLASSES[0] in window.execute_script(shown, ".legend")
     go(window, shared.address, "nodes?predicted=%3Cimg%20src%3Dx%20onerror%3D%22hacked%3D1%22%3E")
@@ -149,7 +162,6 @@ def test_markup_in_names_and_texts_is_shown_as_it_is(window: Any, shared: Servic
 @pytest.mark.parametrize(
     ("progress", "screen"),
     [
-        (Progress("running"), "desk"),
         (Progress("running", 2, 6), "dark-phone"),
         (Progress("failed", problem=f"no label of {MARKUP}"), "dark-phone"),
         (Progress("ready"), "desk"),
@@ -167,8 +179,7 @@ def test_retraining_in_every_state(
     size, dark = SCREENS[screen]
     dress(window, size, dark=dark)
     go(window, shared.address, "work")
-    state = window.execute_script("return document.querySelector('[aria-label=Retraining]').dataset")
-    assert state == {"state": progress.state}
+    until(window, f"return document.querySelector('[data-state={progress.state}]')")
     check(window, shared.address)
 
 
@@ -179,7 +190,8 @@ def test_files_are_downloaded_and_a_snapshot_needs_no_service(
     for name in ("predictions.csv", "graph.gexf", "snapshot.html"):
         tab_to(window, ".buttons button")
         press(window, Keys.ENTER)
-        until(window, f"return document.getElementById('live').textContent === '{name} is downloaded'")
+        said = f"{name} is downloaded"
+        until(window, f"return document.getElementById('live').textContent === '{said}'")
     wait_for(downloads / "snapshot.html")
     rows = list(csv.DictReader((downloads / "predictions.csv").open(encoding="utf-8")))
     assert len(rows) == len(shared.explorer.served.ids)
@@ -187,10 +199,8 @@ def test_files_are_downloaded_and_a_snapshot_needs_no_service(
     asked(window)
     for view, screen in (
         ("overview", "desk"),
-        ("chosen", "dark-phone"),
-        ("search", "desk"),
+        ("graph", "dark-phone"),
         ("node", "desk"),
-        ("next", "dark-phone"),
     ):
         size, dark = SCREENS[screen]
         dress(window, size, dark=dark)
@@ -249,9 +259,7 @@ def test_labels_and_a_retraining_by_keyboard(
 
     monkeypatch.setattr(own.explorer.retraining, "start", start)
     go(window, own.address, "work")
-    rows = window.execute_script(
-        "return [...document.querySelectorAll('.work li a')].slice(0, 2).map((each) => each.innerText)"
-    )
+    rows = [each.text for each in window.find_elements("css selector", ".work li a")[:2]]
     group = tab_to(window, ".labelling button").find_element("xpath", "..")
     press(window, "2")
     until(window, "return document.querySelector('.labelling [aria-pressed=true]')")
@@ -297,7 +305,6 @@ def test_a_graph_that_is_too_large_to_draw_asks_for_a_node(
     monkeypatch.setattr("dropnode.serve.drawing.MOST_NODES", 10)
     window.get(f"{shared.address}#/graph")
     until(window, "return document.querySelector('main')?.dataset.view === 'graph'")
-    check(window, shared.address)
     tab_to(window, "input[name=id]")
     press(window, "n6", Keys.ENTER)
     until(window, "return document.querySelector('.picture')?.dataset.drawn === 'yes'")

@@ -79,7 +79,7 @@ export function reliabilityChart(found) {
 // A row per label, a column per held-out prediction; a cell opens its nodes.
 export function confusionTable(classes, confusion) {
   const largest = Math.max(...confusion.flat(), 1);
-  const head = (name, at, scope) => element("th", { scope }, swatch(classColour(at)), name);
+  const head = (name, at, scope) => element("th", { scope }, element("span", { class: "class" }, swatch(classColour(at)), element("span", {}, name)));
   const cell = (value, row, column) => {
     const place = element("td", { class: row === column ? "hit" : "miss" });
     const share = value / largest;

@@ -175,7 +175,7 @@ class Picture {
 
   shownNode(key, attributes) {
     if (this.selected === null) return attributes;
-    if (key === this.selected) return { ...attributes, highlighted: true, size: attributes.size * 1.4, forceLabel: true };
+    if (key === this.selected) return { ...attributes, highlighted: true, size: attributes.size * 1.4 };
     if (this.near.has(key)) return { ...attributes, forceLabel: this.near.size < 30 };
     return { ...attributes, color: this.dim, label: null };
   }
@@ -265,13 +265,14 @@ function drawHover(context, node, settings, dark) {
   context.stroke();
   if (!node.label) return;
   const width = context.measureText(node.label).width;
-  // To the left of the node if there is no room on the right.
-  const right = node.x + node.size + 6;
-  const left = right + width + 12 < context.canvas.clientWidth ? right : Math.max(2, node.x - node.size - width - 16);
-  const top = node.y - settings.labelSize / 2 - 5;
+  // Above the node if there is no room on the right.
+  const beside = node.x + node.size + 6;
+  const most = context.canvas.clientWidth - width - 12;
+  const left = beside <= most ? beside : Math.max(2, most);
+  const top = beside <= most ? node.y - settings.labelSize / 2 - 5 : node.y - node.size - settings.labelSize - 18;
   context.fillStyle = dark ? "#262d35" : "#ffffff";
   context.fillRect(left, top, width + 10, settings.labelSize + 10);
   context.strokeRect(left, top, width + 10, settings.labelSize + 10);
   context.fillStyle = settings.labelColor.color;
-  context.fillText(node.label, left + 5, node.y + settings.labelSize / 3);
+  context.fillText(node.label, left + 5, top + 5 + (5 * settings.labelSize) / 6);
 }
