@@ -123,6 +123,7 @@ needs_proc = pytest.mark.skipif(
 
 
 @needs_proc
+@pytest.mark.slow
 def test_a_kill_while_labels_are_given_and_a_candidate_is_trained(folder: Path) -> None:
     before = contents(folder)
     process = Process(folder)
@@ -143,7 +144,7 @@ def test_a_kill_while_labels_are_given_and_a_candidate_is_trained(folder: Path) 
 def test_kills_at_any_moment_of_a_training(folder: Path) -> None:
     before = contents(folder)
     confirmed: list[tuple[str, str]] = []
-    for pause in (0.0, 1.0, 3.0, 5.0, 8.0, 13.0):
+    for pause in (0.0, 2.0, 5.0, 10.0):
         process = Process(folder)
         person = Person(process)
         person.confirmed = list(confirmed)

@@ -76,11 +76,13 @@ def test_no_request_to_any_operation_is_an_error_inside(guarded: Guard) -> None:
 
 @pytest.mark.slow
 def test_no_request_of_very_many_is_an_error_inside(guarded: Guard) -> None:
-    ask_everything(guarded, 200)
+    ask_everything(guarded, 40)
 
 
-IDS = st.sampled_from([*ODD, "n6", "n7", "new"]) | st.integers() | st.text()
-CELLS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+# Halves of surrogate pairs too, which JSON can write and UTF-8 cannot.
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
+IDS = st.sampled_from([*ODD, "n6", "n7", "new"]) | st.integers() | TEXTS
+CELLS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
 NEW_NODES = st.fixed_dictionaries(
     {
         "nodes": st.lists(
@@ -100,7 +102,7 @@ NEW_NODES = st.fixed_dictionaries(
     },
 )
 GIVEN = st.fixed_dictionaries(
-    {"id": IDS, "label": st.none() | st.sampled_from(CLASSES) | st.text()}
+    {"id": IDS, "label": st.none() | st.sampled_from(CLASSES) | TEXTS}
 )
 
 
@@ -134,4 +136,4 @@ def test_no_value_of_a_known_node_is_an_error_inside(guarded: Guard) -> None:
 
 @pytest.mark.slow
 def test_no_value_of_very_many_is_an_error_inside(guarded: Guard) -> None:
-    tell_known_nodes(guarded, 2000)
+    tell_known_nodes(guarded, 500)
