@@ -101,9 +101,7 @@ NEW_NODES = st.fixed_dictionaries(
         "vectors": st.none() | st.lists(st.lists(st.floats(), max_size=2), max_size=2),
     },
 )
-GIVEN = st.fixed_dictionaries(
-    {"id": IDS, "label": st.none() | st.sampled_from(CLASSES) | TEXTS}
-)
+GIVEN = st.fixed_dictionaries({"id": IDS, "label": st.none() | st.sampled_from(CLASSES) | TEXTS})
 
 
 def tell_known_nodes(guarded: Guard, examples: int) -> None:
