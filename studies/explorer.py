@@ -352,9 +352,11 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def print_table(lines: list[dict[str, Any]]) -> None:
     """Print means and standard deviations of next, and 95 % intervals of differences."""
-    print("| method | labels | repeats | accuracy (%) | minus random (95 %) |")
-    print("|---|---|---|---|---|")
-    for method in dict.fromkeys(line["method"] for line in lines if line["part"] == "next"):
+    methods = dict.fromkeys(line["method"] for line in lines if line["part"] == "next")
+    if methods:
+        print("| method | labels | repeats | accuracy (%) | minus random (95 %) |")
+        print("|---|---|---|---|---|")
+    for method in methods:
         found = [line for line in lines if line.get("method") == method]
         scores = {key: 100 * np.array([line[key] for line in found]) for key in CHOICES}
         for key, told in CHOICES.items() if len(found) > 1 else ():
