@@ -220,7 +220,7 @@ class Picture {
       const { x, y } = this.sigma.getNodeDisplayData(other);
       return Math.hypot(x - shown.x, y - shown.y);
     }));
-    this.sigma.getCamera().setState({ x: shown.x, y: shown.y, ratio: Math.min(1, Math.max(0.05, 2.6 * reach)) });
+    this.sigma.getCamera().setState({ x: shown.x, y: shown.y, ratio: Math.min(1, Math.max(0.05, 4 * reach)) });
   }
 
   key(event) {
