@@ -327,17 +327,18 @@ const [frames, done] = arguments;
 const picture = document.querySelector(".picture");
 const keys = ["ArrowLeft", "ArrowUp", "+", "ArrowRight", "ArrowDown", "-"];
 const times = [];
-let before = null;
+let [first, before] = [null, null];
 function frame(now) {
   if (before !== null) times.push(now - before);
+  first ??= now;
   before = now;
-  if (times.length === frames) { done(times); return; }
+  if (times.length === frames || now - first > 45_000) { done(times); return; }
   picture.dispatchEvent(new KeyboardEvent("keydown", { key: keys[times.length % keys.length] }));
   requestAnimationFrame(frame);
 }
 requestAnimationFrame(frame);
 """
-"""Moves or zooms in every frame, and takes the times between them."""
+"""Moves or zooms in every frame, for 45 seconds at most, and takes the times between frames."""
 
 
 def quantiles(times: np.ndarray) -> dict[str, float]:
