@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,14 +13,15 @@ from typing import Any
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 
-PHONE, DESK = (360, 740), (1280, 900)
+PHONE, DESK = (390, 844), (1280, 900)
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 
 
 @contextmanager
-def browser(
-    size: tuple[int, int] = DESK, *, dark: bool = False, downloads: Path | None = None
-) -> Iterator[webdriver.Chrome]:
+def browser(downloads: Path | None = None) -> Iterator[webdriver.Chrome]:
     """Yield a browser in which every name but that of this machine leads nowhere."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
@@ -33,7 +35,6 @@ def browser(
         "--use-angle=swiftshader",
         "--enable-unsafe-swiftshader",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        f"--window-size={size[0]},{size[1]}",
     ):
         options.add_argument(each)
     if downloads is not None:
@@ -42,16 +43,20 @@ def browser(
     window = webdriver.Chrome(options=options, service=Service(driver))
     try:
         window.set_script_timeout(60)
-        # The window itself has a least width, which is wider than a phone.
-        window.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE},
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         yield window
     finally:
         window.quit()
+
+
+def dress(window: Any, size: tuple[int, int] = DESK, *, dark: bool = False) -> None:
+    """Give the page the size of a screen and a colour scheme."""
+    # The window itself has a least width, which is wider than a phone.
+    window.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE},
+    )
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
 
 def go(window: Any, address: str, route: str, wait: float = 60.0) -> None:
@@ -62,6 +67,9 @@ def go(window: Any, address: str, route: str, wait: float = 60.0) -> None:
     until(window, f"return document.querySelector('main')?.dataset.view === {name!r}", wait)
     if name == "graph":
         until(window, "return document.querySelector('.picture')?.dataset.drawn === 'yes'", wait)
+    if name == "node":
+        # The explanation comes after the rest.
+        until(window, "return !document.querySelector('main [role=status]')", wait)
 
 
 def until(window: Any, script: str, wait: float = 60.0) -> Any:
@@ -76,5 +84,44 @@ def until(window: Any, script: str, wait: float = 60.0) -> Any:
 
 
 def complaints(window: Any) -> list[str]:
-    """Return errors and warnings of the console, such as breaches of the security policy."""
-    return [each["message"] for each in window.get_log("browser") if each["level"] in ("SEVERE",)]
+    """Return errors of the console since the last call, such as breaches of the policy."""
+    return [each["message"] for each in window.get_log("browser") if each["level"] == "SEVERE"]
+
+
+def asked(window: Any) -> set[str]:
+    """Return the addresses that the page has asked since the last call."""
+    events = (json.loads(each["message"])["message"] for each in window.get_log("performance"))
+    return {
+        each["params"]["request"]["url"]
+        for each in events
+        if each["method"] == "Network.requestWillBeSent"
+    }
+
+
+def barriers(window: Any) -> list[str]:
+    """Return what axe-core finds serious or critical, with the elements."""
+    window.execute_script(AXE)
+    found = window.execute_async_script(
+        "const done = arguments[0];"
+        "axe.run({resultTypes: ['violations']}).then((found) => done(found.violations));"
+    )
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def tab_to(window: Any, selector: str, most: int = 80) -> Any:
+    """Press Tab until an element has the focus that a selector names, and return it."""
+    for _ in range(most):
+        press(window, Keys.TAB)
+        here = window.switch_to.active_element
+        if window.execute_script("return arguments[0].matches(arguments[1])", here, selector):
+            return here
+    raise AssertionError(f"Tab does not reach {selector}")
+
+
+def press(window: Any, *keys: str) -> None:
+    """Press keys, one after the other, wherever the focus is."""
+    ActionChains(window, duration=0).send_keys(*keys).perform()

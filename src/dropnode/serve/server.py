@@ -128,6 +128,7 @@ def _prepare(explorer: Explorer) -> None:
     if hasattr(os, "nice"):
         with suppress(OSError):
             # On Linux, of this thread alone.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+            behind = os.getpriority(os.PRIO_PROCESS, 0) + 10
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), behind)
     if len(explorer.served.ids) <= MOST_NODES:
         explorer.places()

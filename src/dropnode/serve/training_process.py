@@ -14,12 +14,7 @@ import threading
 import warnings
 from pathlib import Path
 
-from sklearn.base import clone
-
 from dropnode.errors import DropnodeError
-from dropnode.graph.checks import UNKNOWN
-from dropnode.table_model import TableModel
-from dropnode.tables import Tables
 
 
 def retrain(model: Path, out: Path, labels: dict[str, str | None]) -> None:
@@ -33,6 +28,13 @@ def retrain(model: Path, out: Path, labels: dict[str, str | None]) -> None:
     labels : dict
         The class of some nodes, by id; None takes a label away.
     """
+    # Imported late, because this takes seconds, in which the service may already have ended.
+    from sklearn.base import clone
+
+    from dropnode.graph.checks import UNKNOWN
+    from dropnode.table_model import TableModel
+    from dropnode.tables import Tables
+
     before = TableModel.load(model)
     graph = before.classifier.graph_
     position = {str(name): at for at, name in enumerate(graph.ids.tolist())}

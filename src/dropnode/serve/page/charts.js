@@ -27,7 +27,7 @@ export function signedBars(rows) {
 }
 
 export function histogram(counts, open) {
-  const [width, height, foot] = [600, 150, 22];
+  const [width, height] = [600, 150];
   const largest = Math.max(...counts, 1);
   const step = width / counts.length;
   const total = counts.reduce((sum, each) => sum + each, 0);
@@ -42,12 +42,12 @@ export function histogram(counts, open) {
       drawn("rect", { x: at * step, y: 0, width: step, height, class: "catch" }),
       drawn("rect", { x: at * step + 1, y: height - tall, width: step - 2, height: tall, class: "column" }));
   });
-  const ticks = [0, 0.5, 1].map((share) => drawn("text", {
-    x: share * width, y: height + 16, "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle",
-  }, percent(share)));
+  // Beside the picture, because text inside would grow and shrink with it.
+  const ticks = element("div", { class: "ticks", "aria-hidden": "true" },
+    [0, 0.5, 1].map((share) => element("span", {}, percent(share))));
   const told = `Histogram of confidence: ${percent(sure / Math.max(total, 1))} of nodes are at 90 % or more.`;
-  return drawn("svg", { viewBox: `0 0 ${width} ${height + foot}`, role: "group", "aria-label": told, class: "chart" },
-    bars, ticks);
+  return element("div", {},
+    drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": told, class: "chart" }, bars), ticks);
 }
 
 // How often predictions of a confidence are right. A circle's area is the number of labels.
@@ -79,7 +79,7 @@ export function reliabilityChart(found) {
 // A row per label, a column per held-out prediction; a cell opens its nodes.
 export function confusionTable(classes, confusion) {
   const largest = Math.max(...confusion.flat(), 1);
-  const head = (name, at, scope) => element("th", { scope }, swatch(classColour(at)), name);
+  const head = (name, at, scope) => element("th", { scope }, element("span", { class: "class" }, swatch(classColour(at)), element("span", {}, name)));
   const cell = (value, row, column) => {
     const place = element("td", { class: row === column ? "hit" : "miss" });
     const share = value / largest;
@@ -115,20 +115,24 @@ export function influencePicture(explanation, model) {
     const [[x1, y1], [x2, y2]] = [place(byId.get(node.parent)), place(node)];
     return [drawn("line", { x1, y1, x2, y2, class: node.adjacent ? "edge" : "edge far" })];
   });
+  const radiusOf = (node) => 6 + 12 * Math.sqrt(Math.abs(node.amount) / largest);
   const marks = explanation.nodes.map((node) => {
     const [x, y] = place(node);
     const colour = classColour(model.classes.findIndex((each) => each.name === (node.label ?? node.predicted)));
     const told = `${node.id}: ${signed(node.amount)}, ${node.label ? "labelled" : "predicted"} ${node.label ?? node.predicted}`;
-    const radius = 6 + 12 * Math.sqrt(Math.abs(node.amount) / largest);
     return drawn("a", { href: link("node", { id: node.id }).getAttribute("href"), "aria-label": told },
       drawn("title", {}, told),
-      drawn("circle", { cx: x, cy: y, r: radius, fill: colour, class: node.amount < 0 ? "mark against" : "mark" }),
-      drawn("text", { x, y: y + radius + 13, "text-anchor": "middle" }, short(node.id)));
+      drawn("circle", { cx: x, cy: y, r: radiusOf(node), fill: colour, class: node.amount < 0 ? "mark against" : "mark" }));
+  });
+  // Shortened, so it is for the eye alone: the links have the whole names.
+  const names = explanation.nodes.map((node) => {
+    const [x, y] = place(node);
+    return drawn("text", { x, y: y + radiusOf(node) + 13, "text-anchor": "middle", "aria-hidden": "true" }, short(node.id));
   });
   return drawn("svg", {
     viewBox: `-20 -14 ${size + 40} ${size + 36}`, role: "group", class: "chart influence",
     "aria-label": "The nodes that pushed this prediction most, around the node",
-  }, lines, marks);
+  }, lines, marks, names);
 }
 
 function short(text) {

@@ -58,7 +58,7 @@ export function swatch(colour) {
 export function className(model, name) {
   if (name === null || name === undefined) return element("span", { class: "faint" }, "—");
   const at = model.classes.findIndex((each) => each.name === name);
-  return element("span", { class: "class" }, swatch(classColour(at)), name);
+  return element("span", { class: "class" }, swatch(classColour(at)), element("span", {}, name));
 }
 
 export function say(text) {
@@ -69,7 +69,7 @@ export function say(text) {
 }
 
 export function percent(share, digits = 0) {
-  return share === null || share === undefined ? "—" : `${(100 * share).toFixed(digits)} %`;
+  return share === null || share === undefined ? "—" : `${(100 * share).toFixed(digits)}\u00a0%`;
 }
 
 export function count(number, one, many = `${one}s`) {

@@ -165,7 +165,7 @@ class Picture {
     const at = this.data.ids.indexOf(wanted);
     if (at >= 0) {
       this.select(String(at));
-      if (this.data.whole) this.approach(String(at), 0.15);
+      if (this.data.whole) this.approach(String(at));
     }
   }
 
@@ -175,7 +175,7 @@ class Picture {
 
   shownNode(key, attributes) {
     if (this.selected === null) return attributes;
-    if (key === this.selected) return { ...attributes, highlighted: true, size: attributes.size * 1.4, forceLabel: true };
+    if (key === this.selected) return { ...attributes, highlighted: true, size: attributes.size * 1.4 };
     if (this.near.has(key)) return { ...attributes, forceLabel: this.near.size < 30 };
     return { ...attributes, color: this.dim, label: null };
   }
@@ -212,9 +212,15 @@ class Picture {
     this.sigma?.getCamera().animatedReset({ duration: 150 });
   }
 
-  approach(key, ratio) {
+  // As near as its neighbours permit, which stay in view.
+  approach(key) {
     const shown = this.sigma.getNodeDisplayData(key);
-    if (shown) this.sigma.getCamera().setState({ x: shown.x, y: shown.y, ratio });
+    if (!shown) return;
+    const reach = Math.max(0, ...this.graph.mapNeighbors(key, (other) => {
+      const { x, y } = this.sigma.getNodeDisplayData(other);
+      return Math.hypot(x - shown.x, y - shown.y);
+    }));
+    this.sigma.getCamera().setState({ x: shown.x, y: shown.y, ratio: Math.min(1, Math.max(0.05, 4 * reach)) });
   }
 
   key(event) {
@@ -259,10 +265,14 @@ function drawHover(context, node, settings, dark) {
   context.stroke();
   if (!node.label) return;
   const width = context.measureText(node.label).width;
-  const [left, top] = [node.x + node.size + 6, node.y - settings.labelSize / 2 - 5];
+  // Above the node if there is no room on the right.
+  const beside = node.x + node.size + 6;
+  const most = context.canvas.clientWidth - width - 12;
+  const left = beside <= most ? beside : Math.max(2, most);
+  const top = beside <= most ? node.y - settings.labelSize / 2 - 5 : node.y - node.size - settings.labelSize - 18;
   context.fillStyle = dark ? "#262d35" : "#ffffff";
   context.fillRect(left, top, width + 10, settings.labelSize + 10);
   context.strokeRect(left, top, width + 10, settings.labelSize + 10);
   context.fillStyle = settings.labelColor.color;
-  context.fillText(node.label, left + 5, node.y + settings.labelSize / 3);
+  context.fillText(node.label, left + 5, top + 5 + (5 * settings.labelSize) / 6);
 }

@@ -12,6 +12,7 @@ export function labelControls(model, row, settled = () => {}) {
   const names = model.classes.map((each) => each.name);
 
   async function give(label) {
+    const held = place.contains(document.activeElement);
     for (const each of place.querySelectorAll("button, select")) each.disabled = true;
     try {
       await tell("/labels", { labels: [{ id: row.id, label }] });
@@ -23,6 +24,8 @@ export function labelControls(model, row, settled = () => {}) {
       show();
       place.append(element("p", { class: "problem", role: "alert" }, error.message));
     }
+    // The controls are new ones; whoever uses the keyboard stays among them.
+    if (held) (place.querySelector("[aria-pressed=true]") ?? place.querySelector("button, select")).focus();
   }
 
   function show() {

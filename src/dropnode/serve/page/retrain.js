@@ -7,7 +7,7 @@ const EVERY = 1000;
 
 // Returns the panel, a function that reads the state again, and one that ends the reading.
 export async function retrainPanel(model, changed) {
-  const place = element("section", { class: "panel", "aria-label": "Retraining" });
+  const place = element("section", { class: "panel", "aria-label": "Retraining", tabindex: "-1" });
   let timer = null;
   let last = null;
 
@@ -26,6 +26,8 @@ export async function retrainPanel(model, changed) {
   }
 
   async function act(path) {
+    // The button goes away; whoever uses the keyboard stays in the panel.
+    place.focus();
     for (const button of place.querySelectorAll("button")) button.disabled = true;
     try {
       await tell(path);

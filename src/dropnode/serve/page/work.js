@@ -35,5 +35,5 @@ function workItem(model, row, chosen, panel) {
     ? ["predicted ", className(model, row.predicted), ` with ${percent(row.confidence)}`]
     : ["labelled ", className(model, row.label), ", held-out prediction ", className(model, row.held_out)];
   return element("li", {}, element("p", {}, nodeLink(row.id), " ", element("span", { class: "told" }, told)),
-    labelControls(model, row, () => panel?.refresh()));
+    model.writable ? labelControls(model, row, () => panel?.refresh()) : null);
 }
