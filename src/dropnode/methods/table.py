@@ -28,14 +28,12 @@ GRAND_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         # (seeds 0, 1).
         "grand-dropedge": {"perturbation": "dropedge", "mask_scaling": "training"},
         "grand-gcn": {"head": "gcn"},
-        # Eight heads of eight units, the paper's GAT; its attention layers have no batch norm, and
-        # nothing that commutes with propagation.
+        # Eight heads of eight units, the paper's GAT; its attention layers have no batch norm.
         "grand-gat": {
             "head": "gat",
             "hidden": 64,
             "attention_heads": 8,
             "batch_norm": False,
-            "input_dropout_on": "propagated",
         },
         "grand-no-cr": {"consistency_weight": 0.0},
         "grand-no-mdn": {"augmentations": 1},

@@ -278,5 +278,6 @@ def test_raw_dropout_before_a_batch_norm_is_refused(place: str) -> None:
     _, config = preset("official", "pubmed")
     with pytest.raises(ConfigError, match="set input_norm=fixed"):
         config.replace(input_dropout_on=place)
-    with pytest.raises(ConfigError, match="set input_dropout_on=propagated"):
-        config.replace(head="gat", hidden=64, batch_norm=False, input_dropout_on=place)
+    assert config.replace(input_dropout_on=place, input_norm="fixed").input_dropout_on == place
+    attention = config.replace(head="gat", hidden=64, batch_norm=False, input_dropout_on=place)
+    assert attention.input_dropout_on == place

@@ -15,7 +15,7 @@ import oracles
 from dropnode.errors import GraphError
 from dropnode.graph import Graph, Split
 from dropnode.methods.grand.config import GrandConfig
-from dropnode.methods.grand.heads import DenseHead
+from dropnode.methods.grand.heads import AttentionHead, DenseHead
 from dropnode.methods.grand.model import Grand
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import KINDS
@@ -169,6 +169,38 @@ def test_multiply_first_equals_propagate_first(
         method = prepared(config, community)
         StepResult.of(method, community, STREAM).assert_taken_by(method, STREAM)
         inferred_logits(method, community).assert_near(method.logits())
+
+
+@pytest.mark.parametrize("perturbation", ["dropnode", "dropout", "dropedge"])
+@pytest.mark.parametrize("place", ["columns", "entries"])
+def test_attention_reads_features_that_are_dropped_before_propagation(
+    community: Graph,
+    configure: Configure,
+    monkeypatch: pytest.MonkeyPatch,
+    perturbation: str,
+    place: str,
+) -> None:
+    """The first linear map of its views is the oracle's, and so is the gradient."""
+    config = configure(
+        head="gat", perturbation=perturbation, input_dropout=0.35, input_dropout_on=place
+    )
+    method = prepared(config, community)
+    assert method.head.commutes
+    weight = Rounded(method.head.weight1.detach().double().numpy())
+    products: list[torch.Tensor] = []
+    monkeypatch.setattr(
+        AttentionHead, "rest", lambda _head, hidden, *_: products.append(hidden) or hidden
+    )
+    method.loss(None, STREAM)
+    pull = np.random.default_rng(0).standard_normal(products[0].shape).astype(np.float32)
+    products[0].backward(torch.from_numpy(pull))
+    gradient: Any = 0.0
+    for number, view in enumerate(oracle_step(config, community, STREAM).views):
+        seen = oracles.propagated(view.operator, config.order, view.features) * view.input_mask
+        (seen @ weight).assert_near(products[0][:, number].detach(), "the product")
+        gradient = gradient + seen.T @ Rounded(pull[:, number].astype(np.float64))
+    assert method.head.weight1.grad is not None
+    gradient.assert_near(method.head.weight1.grad, "the gradient")
 
 
 def test_sparse_and_dense_features_are_the_same_features(

@@ -91,11 +91,6 @@ class GrandConfig(Config):
         super().__post_init__()
         if self.head == "gat" and self.batch_norm:
             raise ConfigError("batch_norm = true with head = 'gat'; set batch_norm=false")
-        if self.head == "gat" and self.input_dropout_on != "propagated":
-            raise ConfigError(
-                f"input_dropout_on = {self.input_dropout_on!r} with head = 'gat', whose first "
-                "layer does not commute with propagation; set input_dropout_on=propagated"
-            )
         if self.batch_norm and self.input_norm == "batch" and self.input_dropout_on != "propagated":
             raise ConfigError(
                 f"input_dropout_on = {self.input_dropout_on!r} before propagation, but batch_norm "

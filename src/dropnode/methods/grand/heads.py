@@ -225,13 +225,14 @@ class AttentionHead(Head):
         hidden_dropout: float,
         *,
         attention_heads: int,
+        input_dropout_on: str = "propagated",
     ) -> None:
         if hidden % attention_heads:
             raise ValueError(
                 f"hidden = {hidden} is not divisible by attention_heads = {attention_heads}; "
                 "make hidden a multiple of attention_heads"
             )
-        super().__init__(num_features, hidden, input_dropout)
+        super().__init__(num_features, hidden, input_dropout, input_dropout_on=input_dropout_on)
         self.hidden_dropout = hidden_dropout
         self.sizes = num_features, num_classes, hidden, attention_heads
         self.conv1, self.conv2 = self._layers()

@@ -97,7 +97,12 @@ class Grand(NodeClassifier):
         widths = sizes.features, sizes.classes, config.hidden
         rates = config.input_dropout, config.hidden_dropout
         if config.head == "gat":
-            return AttentionHead(*widths, *rates, attention_heads=config.attention_heads)
+            return AttentionHead(
+                *widths,
+                *rates,
+                attention_heads=config.attention_heads,
+                input_dropout_on=config.input_dropout_on,
+            )
         return DenseHead(
             *widths,
             *rates,
