@@ -48,28 +48,37 @@ def _texts(name: str) -> Iterator[str]:
 
 
 def _lines(name: str, results: Results) -> Iterator[str]:
-    """One line per claim and dataset; a claim about many rows shows the one that is closest."""
+    """One line per claim and dataset; claims that agree about several graphs share a line."""
     labels = {row.method: row.label for row in results.rows}
     # table1 includes table1-grand, whose claims have a section of their own.
     elsewhere = set(_texts("table1-grand")) if name == "table1" else set()
-    groups: dict[tuple[str, str], list[ClaimResult]] = {}
+    tests: dict[tuple[str, str], list[ClaimResult]] = {}
     for claim in results.claims:
         if claim.claim not in elsewhere:
-            groups.setdefault((claim.claim, claim_datasets(claim)), []).append(claim)
-    for (text, where), group in groups.items():
+            tests.setdefault((claim.claim, claim_datasets(claim)), []).append(claim)
+    lines: dict[tuple[str, str, str], list[ClaimResult]] = {}
+    for (text, where), group in tests.items():
         closest = min(group, key=_margin)
         verdict = str(closest.verdict)
-        against = ""
         if len(group) > 1:
             confirmed = sum(one.verdict == Verdict.CONFIRMED for one in group)
             verdict = f"{confirmed} of {len(group)} confirmed"
-            against = f"; closest: {labels[closest.than]}, {closest.verdict}"
+            text = f"{text}; closest: {labels[closest.than]}, {closest.verdict}"
+        # Attacks of one graph at several rates, and its splits, are one story if they end alike.
+        source = where if closest.against or closest.wider_than else where.partition("@")[0]
+        lines.setdefault((text, source, verdict), []).append(closest)
+    for (text, _, verdict), group in lines.items():
+        closest = min(group, key=_margin)
+        where = f"`{claim_datasets(closest)}`"
+        if len(group) > 1:
+            where += f", the closest of {len(group)}"
+            verdict += f" on {len(group)}"
         paper = "–" if closest.paper is None else f"{closest.paper:+g}"
         ours = "–" if closest.difference is None else f"{closest.difference:+.2f}"
         unit = f"{MEASURES[closest.measure].title}: " if closest.measure else ""
         cells = [
-            f"{text}{against}",
-            f"`{where}`",
+            text,
+            where,
             paper,
             f"{unit}{ours} ({interval(closest.low, closest.high)})",
             f"{closest.n_better}, {closest.n_than}" + _splits(closest),
@@ -84,4 +93,7 @@ def _splits(claim: ClaimResult) -> str:
 
 def _margin(claim: ClaimResult) -> float:
     """Return by how much a claim holds; undefined differences come first."""
-    return float("-inf") if claim.difference is None else claim.difference
+    if claim.difference is None:
+        return float("-inf")
+    more = not claim.measure or MEASURES[claim.measure].more_is_better
+    return claim.difference if more else -claim.difference
