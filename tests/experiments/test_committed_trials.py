@@ -37,8 +37,8 @@ FIXED = {
     "table1-grand": (685, "491019bddbebf635"),
     "theory": (11, "71f9a9256edc95c0"),
     "tune-fast": (160, "7b6f981c983b5aba"),
-    "tune-large": (252, "0da9a5a1bac81e53"),
-    "tune-large-baselines": (108, "2d6318e3e653b566"),
+    "tune-large": (312, "0ae4ee2b2fa9ab86"),
+    "tune-large-baselines": (216, "6fa691b516d84744"),
     "tune-pubmed": (40, "c4f5673b9dff4e1f"),
 }
 """The number of trials of each experiment, and a hash of their ids."""
