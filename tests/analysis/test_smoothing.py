@@ -144,8 +144,31 @@ def test_what_has_no_gap() -> None:
     assert madgap_by_labels(np.full((3, 2), np.nan), np.array([0, 0, 1])) is None
     assert madgap_by_hops(rows, path) is None
     assert madgap_by_hops(rows, sp.csr_array((3, 3))) is None
-    with pytest.raises(ConfigError, match="near=3 and remote=3"):
-        madgap_by_hops(rows, path, near=3, remote=3)
+
+
+def test_what_is_no_representation_label_or_graph_is_refused() -> None:
+    rows, labels = np.eye(3), np.array([0, 0, 1])
+    path = sp.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    for wrong in (np.ones(3), np.ones((3, 2), dtype=complex), np.full((3, 2), "a")):
+        with pytest.raises(ConfigError, match=r"representations are .* expected numbers"):
+            madgap_by_labels(wrong, labels)
+        with pytest.raises(ConfigError, match=r"representations are .* expected numbers"):
+            madgap_by_hops(wrong, path)
+    for codes in (labels[:2], labels.astype(float), np.array([0, 0, -2]), labels[:, None]):
+        with pytest.raises(ConfigError, match=r"labels are .* expected 3 class codes"):
+            madgap_by_labels(rows, codes)
+    with pytest.raises(ConfigError, match=r"adjacency of shape \(3, 3\) and 2 rows"):
+        madgap_by_hops(rows[:2], path)
+    with pytest.raises(ConfigError, match="not symmetric"):
+        madgap_by_hops(rows, sp.triu(path))
+    for near, remote, message in (
+        (3, 3, "near=3 and remote=3"),
+        (0, 8, "near = 0"),
+        (1.5, 8, "near = 1.5"),
+        (3, "8", "remote = '8'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            madgap_by_hops(rows, path, near=near, remote=remote)  # type: ignore[arg-type]
 
 
 def test_one_direction_for_all_has_a_gap_of_zero() -> None:

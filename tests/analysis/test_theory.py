@@ -332,7 +332,9 @@ def test_what_is_refused() -> None:
     for change, message in (
         ({"kind": "dropedge"}, "expected one of dropnode, dropout"),
         ({"drop_rate": 1.0}, "drop_rate is 1.0"),
-        ({"order": -1}, "order is -1"),
+        ({"order": -1}, "order = -1"),
+        ({"order": 1.5}, "order = 1.5"),
+        ({"features": np.full((7, 3), np.nan)}, "not finite"),
         ({"weights": np.ones(2)}, r"weights \(2,\) do not fit"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -28,8 +28,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
-from dropnode.graph.arrays import Matrix
+from dropnode.graph.arrays import Matrix, to_array
 from dropnode.graph.checks import UNKNOWN
+from dropnode.settings import count, read_value
 from dropnode.training import Method
 
 SOURCES = 128
@@ -59,8 +60,14 @@ def madgap_by_labels(representations: np.ndarray, labels: np.ndarray) -> float |
     >>> round(madgap_by_labels(rows, np.array([0, 0, 1, 1])), 4)
     0.7071
     """
+    values, labels = _checked(representations), to_array(labels, "labels")
+    if labels.shape != (len(values),) or labels.dtype.kind not in "iu" or (labels < UNKNOWN).any():
+        raise ConfigError(
+            f"labels are {labels.dtype} of shape {labels.shape}; expected {len(values):,} class "
+            "codes, one per node, -1 where unknown"
+        )
     known = labels != UNKNOWN
-    rows = _rows(np.asarray(representations)[known])
+    rows = _rows(values[known])
     if rows is None:
         return None
     names, codes, sizes = np.unique(labels[known], return_inverse=True, return_counts=True)
@@ -116,14 +123,25 @@ def madgap_by_hops(
     >>> round(madgap_by_hops(rows, path), 4)
     0.9194
     """
-    if not 1 <= near < remote:
-        raise ConfigError(f"near={near} and remote={remote}; expected 1 <= near < remote")
-    rows = _rows(np.asarray(representations))
+    read_value(int, near, "near", count())
+    read_value(int, remote, "remote", count())
+    if not near < remote:
+        raise ConfigError(f"near={near} and remote={remote}; expected near < remote")
+    values = _checked(representations)
+    adjacency = sp.csr_array(adjacency)
+    if adjacency.shape != (len(values), len(values)):
+        raise ConfigError(
+            f"adjacency of shape {adjacency.shape} and {len(values):,} rows of representations; "
+            "expected one row and one column per node"
+        )
+    if ((adjacency != 0) != (adjacency.T != 0)).nnz:
+        raise ConfigError("adjacency is not symmetric; expected each edge in both directions")
+    rows = _rows(values)
     if rows is None:
         return None
     nodes = len(rows.unit)
     # With loops, no node is without neighbours, which reduceat could not express.
-    looped = sp.csr_array((sp.csr_array(adjacency) != 0) + sp.eye_array(nodes, dtype=bool))
+    looped = sp.csr_array((adjacency != 0) + sp.eye_array(nodes, dtype=bool))
     # Only differences of unit rows matter. Centred rows lose fewer digits where all are alike.
     centred = rows.unit - rows.unit[~rows.zero].mean(axis=0) if not rows.zero.all() else rows.unit
     squares = np.square(centred).sum(axis=1)
@@ -171,8 +189,18 @@ class _Rows:
     direction: np.ndarray
 
 
-def _rows(representations: np.ndarray) -> _Rows | None:
-    values = representations.astype(np.float64)
+def _checked(representations: np.ndarray) -> np.ndarray:
+    """Return representations in double precision."""
+    array = to_array(representations, "representations")
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise ConfigError(
+            f"representations are {array.dtype} of shape {array.shape}; expected numbers, one row "
+            "per node"
+        )
+    return array.astype(np.float64)
+
+
+def _rows(values: np.ndarray) -> _Rows | None:
     if not len(values) or not np.isfinite(values).all():
         return None
     largest = np.abs(values).max(axis=1, initial=0.0)

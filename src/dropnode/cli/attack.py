@@ -14,6 +14,13 @@ from rich.console import Console
 from dropnode.analysis.attacks import KINDS
 from dropnode.cli.common import AsJson
 
+AFTER_INTERRUPTION = {
+    "random": "and the same command starts again",
+    "metattack": "but flips so far are kept: run the same command again to continue",
+    "prbcd": "and the same command starts again",
+}
+"""What becomes of each kind of attack that is interrupted."""
+
 
 def attack(
     dataset: Annotated[
@@ -46,7 +53,7 @@ def attack(
     """
     from dropnode.data import save_graph
     from dropnode.data.graph_file import check_ending
-    from dropnode.errors import ConfigError
+    from dropnode.errors import ConfigError, WorkError
     from dropnode.experiments.references import Reference
     from dropnode.settings import read_changes, suggestion
     from dropnode.training.progress import StepsBar
@@ -64,8 +71,13 @@ def attack(
     _check_out(out, source.source, origin)
     clean = source.load(split_seed)
     started = time.perf_counter()
-    with StepsBar(f"{kind} on {dataset}", Console(stderr=True)) as bar:
-        attacked = reference.last.transformed(clean, bar.watch)
+    try:
+        with StepsBar(f"{kind} on {dataset}", Console(stderr=True)) as bar:
+            attacked = reference.last.transformed(clean, bar.watch)
+    except KeyboardInterrupt as error:
+        raise WorkError(
+            f"interrupted; there is no result yet, {AFTER_INTERRUPTION[kind]}"
+        ) from error
     save_graph(attacked, out, origin=origin)
     seconds = time.perf_counter() - started
     added = int((attacked.adjacency > clean.adjacency).nnz // 2)

@@ -68,9 +68,11 @@ def test_flips_add_and_remove(graph: Graph) -> None:
         '{"flips": [[0, "one"]], "over": false, "sha256": "0"}',
         '{"flips": 3, "over": false, "sha256": "0"}',
         "\x00\x00\x00",
+        "[" * 100_000,
         "a changed flip",
         "a flip of another graph",
     ],
+    ids=lambda damage: damage[:24],
 )
 def test_a_damaged_file_is_not_used(empty_cache: Path, damage: str) -> None:
     assert cached_flips("key", 4, found, nodes=20) == FLIPS[:4]

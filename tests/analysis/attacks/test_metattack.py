@@ -25,7 +25,7 @@ from dropnode.analysis.attacks.metattack import (
     surrogate_loss,
 )
 from dropnode.data import load_dataset
-from dropnode.errors import ConfigError, DataError, GraphError
+from dropnode.errors import ConfigError, DataError, GraphError, WorkError
 from dropnode.experiments.run import Request, run
 from dropnode.graph import Graph
 
@@ -167,6 +167,14 @@ def test_what_it_cannot_attack_is_refused_with_the_remedy(community: Graph, grap
     huge = Graph.from_scipy(graph.adjacency, 1e6 * graph.features, graph.labels, split=graph.split)
     with pytest.raises(ConfigError, match="feature_scaling=standard"):
         metattack(huge, QUICK)
+    empty = Graph.from_scipy(graph.adjacency, 0 * graph.features, graph.labels, split=graph.split)
+    with pytest.raises(ConfigError, match="features that are not all zero"):
+        metattack(empty, QUICK)
+    one = Graph.from_scipy(graph.adjacency, graph.features, 0 * graph.labels, split=graph.split)
+    with pytest.raises(GraphError, match="all training nodes have one class"):
+        metattack(one, QUICK)
+    with pytest.raises(WorkError, match="lower hidden or steps"):
+        metattack(graph, QUICK.replace(hidden=1_000_000, steps=1_000))
     scaled = QUICK.replace(feature_scaling="row", rate=0.02)
     assert metattack(huge, scaled).num_edges != graph.num_edges
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from small_graphs import small_graph
 
@@ -39,3 +41,18 @@ def test_fake_edges_join_all_nodes_alike() -> None:
 def test_the_cumulative_definition_knows_whole_per_cent_only(rate: float) -> None:
     with pytest.raises(ConfigError, match="whole per cent"):
         number_of_edges(1000, rate, "cumulative")
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"definition": "cumulativ"}, "definition = .cumulativ.; expected"),
+    ({"rate": -0.1}, "rate = -0.1; expected above 0"),
+    ({"rate": float("nan")}, "rate = nan"),
+    ({"rate": 1e9}, "expected at most 1,000"),
+    ({"rate": 1e-5}, "a rate of 1e-05 of 1,500 edges is less than one; raise the rate"),
+    ({"seed": 1.5}, "seed = 1.5"),
+    ({"seed": -1}, "seed = -1"),
+])  # fmt: skip
+def test_what_cannot_be_added_is_refused(changes: dict[str, Any], message: str) -> None:
+    graph = load_dataset("sbm", nodes=300, classes=3)
+    with pytest.raises(ConfigError, match=message):
+        add_random_edges(graph, **{"rate": 0.1, **changes})

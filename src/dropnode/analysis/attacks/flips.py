@@ -24,6 +24,7 @@ from dropnode.errors import ConfigError, GraphError, WorkError
 from dropnode.files import FolderLock, write_json
 from dropnode.graph import Graph
 from dropnode.graph.checks import UNKNOWN
+from dropnode.settings import read_json
 
 logger = logging.getLogger("dropnode.attacks")
 
@@ -71,6 +72,10 @@ def check_attackable(graph: Graph, attack: str) -> None:
     bare = graph.split.train[graph.labels[graph.split.train] == UNKNOWN]
     if len(bare):
         raise GraphError(f"training node {graph.ids[bare[0]]!r} has no label; {attack} needs it")
+    if len(np.unique(graph.labels[graph.split.train])) < 2:
+        raise GraphError(
+            f"all training nodes have one class; {attack} misleads a classifier, which needs two"
+        )
     if (graph.adjacency.data != 1).any():
         raise GraphError(
             f"{attack} adds and removes whole edges, but this graph has edges of weight other than "
@@ -197,14 +202,14 @@ def _opened(key: str, watch: Watch | None, wanted: int) -> Iterator[Path | None]
 def _read(path: Path, nodes: float = np.inf) -> tuple[list[Flip], bool]:
     """Return the flips in a file, and whether there will be no more; a damaged file has none."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
         flips = [(int(low), int(high)) for low, high in record["flips"]]
         sound = record["sha256"] == _checksum(flips, bool(record["over"]))
         if sound and all(0 <= low < high < nodes for low, high in flips):
             return flips, bool(record["over"])
     except FileNotFoundError:
         return [], False
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ConfigError, ValueError, KeyError, TypeError):
         pass
     logger.warning("%s is damaged and is not used; the attack starts again", path)
     return [], False

@@ -45,6 +45,7 @@ from dropnode.analysis.attacks.surrogate import (
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix
+from dropnode.memory import check_memory
 from dropnode.ops.kernels.threads import Threads, at_most, in_parallel
 from dropnode.ops.propagation import Features, SparseMatrix, normalise
 from dropnode.ops.randomness import Stream
@@ -150,6 +151,7 @@ def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) ->
     >>> abs(apply_flips(graph, flips).adjacency - graph.adjacency).sum() / 2
     np.float32(5.0)
     """
+    _check_width(graph, options)
     stream = Stream(options.seed).at("metattack")
     task = surrogate_task(graph, options, stream)
     test = DegreeTest(Degrees.of(graph.adjacency.sum(axis=1)), options.cutoff)
@@ -170,6 +172,14 @@ def find_flips(graph: Graph, options: Metattack, so_far: Sequence[Flip] = ()) ->
         yield found
 
 
+def _check_width(graph: Graph, options: Metattack) -> None:
+    """Raise an error if the surrogate's training needs more memory than there is."""
+    assert graph.split is not None
+    kept = options.steps * (3 * len(graph.split.train) + graph.num_classes)
+    once = graph.num_nodes + graph.features.shape[1]
+    check_memory(options.hidden * (8 * kept + 4 * once), "Metattack", "lower hidden or steps")
+
+
 def edge_gradient(
     adjacency: sp.csr_array, task: Task, start: Weights, options: Metattack
 ) -> Factors:
@@ -180,6 +190,11 @@ def edge_gradient(
         factors = exact_gradient(operator, task, start, steps, rate, options.momentum)
     else:
         factors = approximate_gradient(operator, task, start, steps, rate / 10)
+    if not (factors.right.any() or factors.beside.any()):
+        raise ConfigError(
+            "no edge changes the loss of Metattack's surrogate, so no flip is better than another; "
+            "expected features that are not all zero"
+        )
     degrees = torch.from_numpy(np.asarray(adjacency.sum(axis=1), dtype=np.float32) + 1.0)
     found = by_edges(factors, operator, degrees)
     if not (found.left.isfinite().all() and found.right.isfinite().all()):

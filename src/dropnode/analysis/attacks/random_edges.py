@@ -8,6 +8,8 @@ import scipy.sparse as sp
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.ops.randomness import Stream
+from dropnode.settings import MOST_REPEATS, choice, positive, read_value
+from dropnode.settings import seed as seed_field
 
 DEFINITIONS = ("clean", "cumulative")
 """What a rate can mean; see :func:`number_of_edges`."""
@@ -33,6 +35,7 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0, definition: str =
     >>> graph.num_edges, add_random_edges(graph, rate=0.1).num_edges
     (1500, 1650)
     """
+    read_value(int, seed, "seed", seed_field())
     wanted, nodes = checked_number(graph, rate, definition), graph.num_nodes
     generator = Stream(seed).at("random edges").generator()
     upper = sp.triu(graph.adjacency, format="coo")
@@ -52,8 +55,12 @@ def add_random_edges(graph: Graph, rate: float, seed: int = 0, definition: str =
 
 
 def checked_number(graph: Graph, rate: float, definition: str) -> int:
-    """Return the number of fake edges of a rate; too many for a graph are an error."""
+    """Return the number of fake edges of a rate; none, or too many for a graph, are an error."""
     wanted, nodes = number_of_edges(graph.num_edges, rate, definition), graph.num_nodes
+    if wanted < 1:
+        raise ConfigError(
+            f"a rate of {rate:g} of {graph.num_edges:,} edges is less than one; raise the rate"
+        )
     free = nodes * (nodes - 1) // 2 - graph.num_edges
     if wanted > free // 2:
         raise ConfigError(
@@ -85,6 +92,8 @@ def number_of_edges(clean: int, rate: float, definition: str = "clean") -> int:
     >>> 13264 + number_of_edges(13264, 0.1, "cumulative")  # as a user of that script counted
     20554
     """
+    read_value(float, rate, "rate", positive(most=MOST_REPEATS))
+    read_value(str, definition, "definition", choice(*DEFINITIONS))
     if definition == "clean":
         return round(rate * clean)
     percent = round(100 * rate)

@@ -8,8 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
+from dropnode.analysis.checks import check_nodes
 from dropnode.errors import ConfigError
 from dropnode.graph.arrays import Matrix
+from dropnode.settings import read_value, repeats
 
 KINDS = ("dropnode", "dropout")
 """The perturbations that the paper analyses."""
@@ -56,14 +58,16 @@ class LinearGrand:
             raise ConfigError(f"kind is {self.kind!r}; expected one of {', '.join(KINDS)}")
         if not 0 < self.drop_rate < 1:
             raise ConfigError(f"drop_rate is {self.drop_rate}; expected a number between 0 and 1")
-        if self.order < 0:
-            raise ConfigError(f"order is {self.order}; expected a whole number of at least 0")
+        read_value(int, self.order, "order", repeats(least=0))
         nodes, columns = self.features.shape
         if self.operator.shape != (nodes, nodes) or np.shape(self.weights) != (columns,):
             raise ConfigError(
                 f"operator {self.operator.shape}, features {self.features.shape} and weights "
                 f"{np.shape(self.weights)} do not fit; expected (n, n), (n, d) and (d,)"
             )
+        stored = self.features.data if sp.issparse(self.features) else self.features
+        if not (np.isfinite(stored).all() and np.isfinite(self.weights).all()):
+            raise ConfigError("features or weights are not finite; expected numbers")
 
     @property
     def nodes(self) -> int:
@@ -123,6 +127,7 @@ def consistency_regulariser(model: LinearGrand) -> float:
 
 def supervised_regulariser(model: LinearGrand, labelled: np.ndarray) -> float:
     """Return R^q of Theorem 2; ``labelled`` holds the positions of the labelled nodes."""
+    labelled = check_nodes(labelled, model.nodes, "labelled")
     return float(supervised_terms(model.logits()[labelled], moments(model, labelled))[0].sum())
 
 
@@ -134,7 +139,7 @@ def moments(model: LinearGrand, rows: np.ndarray | None = None) -> Terms:
     powers of single entries of Ā, which is dense: its rows are made in blocks, as Āᵀ times unit
     vectors.
     """
-    rows = np.arange(model.nodes) if rows is None else np.asarray(rows)
+    rows = np.arange(model.nodes) if rows is None else check_nodes(rows, model.nodes, "rows")
     units = model.units()
     powers = [np.asarray(units.power(power).sum(axis=1)).ravel() for power in (2, 3, 4)]
     sums = np.empty((3, len(rows)))
