@@ -14,6 +14,7 @@ from pages import ROOT, blocks
         ("quickstart", "[1. 0."),
         ("your-data", "homophily 0.2, mlp: accuracy"),
         ("trust", "["),
+        ("attack", "1650"),
     ],
 )
 def test_the_python_of_a_page_runs(

@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dropnode.data.readers.npz import csr, load_npz, member_names
+from dropnode.data.readers.npz import csr, member_names
 from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.files import atomic_write, exists, to_path
 from dropnode.graph import Graph, Split
+from dropnode.graph.archives import load_arrays
 from dropnode.graph.checks import PARTS
 from dropnode.graph.mapped import is_mapped_folder, open_mapped
 from dropnode.settings import shown
@@ -123,7 +124,7 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
             f"{file} is not a file; expected an {ENDING} file such as dropnode.data.save_graph "
             "writes, or a name from: dropnode datasets list"
         )
-    arrays = load_npz(file, objects=False)
+    arrays = load_arrays(file, cure="make it again with dropnode.save_graph, or name another file")
     if "labels" not in arrays or arrays["labels"].ndim != 1:
         raise DataError(f"{file} holds no labels; expected one per node, -1 where unknown")
     ids, names = (_decode(arrays.get(key), key, file) for key in ("ids", "class_names"))
