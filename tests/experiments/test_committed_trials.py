@@ -29,7 +29,7 @@ FIXED = {
     "initialisation": (80, "0b15707149f6185e"),
     "label-rates": (780, "a93b870dc2388917"),
     "label-rates-splits": (240, "e7b338bc20aaf589"),
-    "large": (400, "be4a9f1525e24f8e"),
+    "large": (824, "c621d40633705373"),
     "presets": (446, "8d7f5c8082c72d38"),
     "pubmed-settings": (30, "57a703fe756b93c7"),
     "robustness-random": (440, "e885dfaa2c6a3836"),
