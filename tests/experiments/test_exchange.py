@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 
 import damage
 from dropnode.errors import ConfigError
-from dropnode.experiments.exchange import FORMATS, export_trials, import_trials
+from dropnode.experiments.exchange import (
+    FORMATS,
+    check_replaceable,
+    export_trials,
+    import_trials,
+)
 from dropnode.experiments.record import Record
 from dropnode.experiments.store import Store
 from dropnode.experiments.trial_row import COLUMNS
@@ -589,3 +594,34 @@ def test_a_spreadsheet_finds_the_figures_in_columns_of_their_own(tmp_path: Path)
     table = pyarrow.parquet.read_table(tmp_path / "trials.parquet")
     assert table["test_accuracy"].to_pylist() == [0.8125, None]
     assert table["seed"].type == pyarrow.int64()
+
+
+FOREIGN = [
+    ("csv", b"id,name,age\n1,Ada,36\n"),
+    ("csv", b"id,status,dataset,method,seed\n1,done,people,census,0\n"),
+    ("json", b'{"trials": [{"id": 1, "verdict": "guilty"}]}'),
+    ("json", b'{"trials": [], "judges": ["Ada"]}'),
+]
+
+
+@pytest.mark.parametrize(("kind", "content"), FOREIGN)
+def test_only_an_export_is_replaced_by_an_export(tmp_path: Path, kind: str, content: bytes) -> None:
+    path = tmp_path / f"people.{kind}"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="exists and has no exported trials"):
+        check_replaceable(path)
+
+
+def test_a_foreign_parquet_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1], "name": ["Ada"]}), path)
+    with pytest.raises(ConfigError, match="exists and has no exported trials"):
+        check_replaceable(path)
+
+
+@pytest.mark.parametrize("kind", [*FORMATS, "csv.gz", "json.gz"])
+@pytest.mark.parametrize("records", [[], [done(0), failed(1)]], ids=["empty", "two"])
+def test_every_export_can_be_replaced(tmp_path: Path, kind: str, records: list[Record]) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials(records, path)
+    check_replaceable(path)
