@@ -72,11 +72,6 @@ def check_replaceable(path: Path) -> None:
             ) from error
 
 
-def import_trials(store: Store, path: Path) -> int:
-    """Import those trials of a file that are not in the store; return how many."""
-    return add_missing(store, read_trials(path))
-
-
 def read_trials(path: Path) -> dict[str, Record]:
     """Return the trials of a file by id; one wrong row is an error for all of them."""
     try:
