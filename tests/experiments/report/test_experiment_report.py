@@ -199,6 +199,18 @@ def test_data_and_machine_are_named(page: Page, results: dict[str, Any]) -> None
     assert "2026-11-16 02:10 UTC" in page.text
 
 
+def test_sizes_before_a_transform_say_so(tmp_path: Path) -> None:
+    results = small(tmp_path)
+    (cora,) = results.datasets
+    attacked = replace(cora, name="cora@random-edges:rate=0.1", sizes_of="cora")
+    write_results_json(tmp_path, replace(results, datasets=(cora, attacked)))
+    write_report(tmp_path)
+    first, second = Page(tmp_path / "report.html").tables["Datasets"][1:]
+    assert first[0] == "cora"
+    assert second[0].startswith("cora@random-edges:rate=0.1")
+    assert "sizes and sha256 of cora, before its edges or labels were changed" in second[0]
+
+
 def test_the_confusion_matrix_is_that_of_the_stored_trials(
     folder: Path, page: Page, results: dict[str, Any]
 ) -> None:
