@@ -22,10 +22,12 @@ import pytest
 import yaml
 
 from dropnode import cli, load_dataset, save_graph
+from dropnode.cli.results_table import print_results
 from dropnode.engines.base import Failure
 from dropnode.experiments import experiment
 from dropnode.experiments.exchange import export_trials
 from dropnode.experiments.record import Record
+from dropnode.experiments.results import read_results
 from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import FolderLock
@@ -354,6 +356,17 @@ def test_what_an_error_says_is_shown_as_it_is(tmp_path: Path) -> None:
     shown = grand("trials", tmp_path)
     assert shown.code == 0
     assert error in shown.printed
+
+
+@pytest.mark.parametrize(
+    ("name", "paper"), [("theory", 0), ("robustness-random", 0), ("table1", 3)]
+)
+def test_the_papers_column_is_shown_where_there_are_figures(
+    name: str, paper: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = Path(__file__).parents[2] / "results" / name / "results.json"
+    print_results(read_results(stored), Path("out"))
+    assert capsys.readouterr().out.count(" paper") == paper
 
 
 def test_names_with_brackets_are_shown_as_they_are(tmp_path: Path, quick: None) -> None:

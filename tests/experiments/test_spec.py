@@ -352,6 +352,11 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         lambda v: v["rows"][1].update(method="grand-gnc"),
         ["unknown method 'grand-gnc'; did you mean 'grand-gcn'?"],
     ),
+    "method with swapped letters": (
+        COMPARISON,
+        lambda v: v["rows"][1].update(method="gnc"),
+        ["unknown method 'gnc'; did you mean 'gcn'?"],
+    ),
     "method of the search": (
         SEARCH,
         lambda v: v["search"].update(method="gran"),
