@@ -84,13 +84,13 @@ def check_claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ..
     for dataset in named or datasets:
         if claim.better == claim.than and dataset == (against or dataset):
             raise ConfigError(
-                f"{told} compares {claim.better!r} on {dataset} with itself; expected another row, "
-                "or datasets without the one that it is against"
+                f"{told} compares {claim.better!r} on {dataset} with itself; name another row, or "
+                "give `against` another dataset than those of `datasets`"
             )
         if dataset == wider_than:
             raise ConfigError(
-                f"{told} compares the difference on {dataset} with itself; expected datasets "
-                "without the one that it is wider than"
+                f"{told} compares the difference on {dataset} with itself; give `wider_than` "
+                "another dataset than those of `datasets`"
             )
     return replace(claim, datasets=named, against=against, wider_than=wider_than)
 
