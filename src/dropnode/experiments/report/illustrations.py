@@ -73,7 +73,7 @@ def illustrate_plot(
     title = f"{plot.title}, {dataset}"
     shown = drawable(plot, lines)
     empty = ", ".join(measure_title(name) for name in plot.measures if name not in shown)
-    without = f"No values of {empty}." if empty else ""
+    without = f"No values of {empty} against {plot.x}." if empty else ""
     if not shown:
         return title, Markup(), without
     seeds = {

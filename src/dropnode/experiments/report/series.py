@@ -97,8 +97,11 @@ def summary_of(row: RowResult, measure: str) -> Summary:
 
 
 def drawable(plot: Plot, lines: Sequence[Line]) -> list[str]:
-    """Return the measures of a plot that have a value somewhere."""
-    rows = [row for line in lines for row in (*line.points.values(), line.level) if row is not None]
+    """Return the measures of a plot that have a value somewhere along the axis.
+
+    A horizontal line alone would be drawn over an axis without places.
+    """
+    rows = [row for line in lines for row in line.points.values()]
     return [name for name in plot.measures if any(summary_of(row, name).n for row in rows)]
 
 
