@@ -15,7 +15,7 @@ import pytest
 import damage
 from dropnode import memory, read_tables
 from dropnode.errors import ConfigError, DropnodeError, WorkError
-from dropnode.experiments.exchange import import_trials
+from dropnode.experiments.exchange import add_missing, read_trials
 from dropnode.experiments.spec_file import load_spec
 from dropnode.experiments.store import Store
 from dropnode.files import (
@@ -246,7 +246,7 @@ def test_content_is_read_up_to_a_limit(
 
 def _import(path: Path) -> None:
     with Store(path.parent / "store") as store:
-        import_trials(store, path)
+        add_missing(store, read_trials(path))
 
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -362,7 +362,9 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def is_damaged(error: sqlite3.Error) -> bool:
     """Return whether SQLite failed because a file is damaged, or is not one of SQLite's."""
-    return _kind(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    # Python itself, which gives no code, finds text that is not UTF-8; no row was stored so.
+    broken_text = isinstance(error, sqlite3.OperationalError) and _kind(error) is None
+    return broken_text or _kind(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _kind(error: sqlite3.Error) -> int | None:

@@ -19,11 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from dropnode import cli
+from dropnode import cli, load_dataset, save_graph
+from dropnode.cli.results_table import print_results
 from dropnode.engines.base import Failure
 from dropnode.experiments import experiment
+from dropnode.experiments.exchange import export_trials
 from dropnode.experiments.record import Record
+from dropnode.experiments.results import read_results
 from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Trial
 from dropnode.files import FolderLock
@@ -354,6 +358,17 @@ def test_what_an_error_says_is_shown_as_it_is(tmp_path: Path) -> None:
     assert error in shown.printed
 
 
+@pytest.mark.parametrize(
+    ("name", "paper"), [("theory", 0), ("robustness-random", 0), ("table1", 3)]
+)
+def test_the_papers_column_is_shown_where_there_are_figures(
+    name: str, paper: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = Path(__file__).parents[2] / "results" / name / "results.json"
+    print_results(read_results(stored), Path("out"))
+    assert capsys.readouterr().out.count(" paper") == paper
+
+
 def test_names_with_brackets_are_shown_as_they_are(tmp_path: Path, quick: None) -> None:
     spec, out = tmp_path / "diverging.yaml", tmp_path / "out [a]"
     spec.write_text(DIVERGING.replace("name: wild", "name: wild, label: 'wild [b]'"))
@@ -415,6 +430,67 @@ def test_a_wrong_call_is_one_line_and_exit_2(
     assert told in called.line
     assert not places["new"].exists()
     assert list(places["empty"].iterdir()) == []
+
+
+REFUSED = [
+    ("missing.npz", "missing.npz"),
+    ("{graph}@random-edges:rate=900", "rate"),
+    ("{graph}@one-class:code=99", "class 99"),
+]
+
+
+@pytest.mark.parametrize(("dataset", "told"), REFUSED)
+def test_a_refused_call_leaves_nothing(tmp_path: Path, dataset: str, told: str) -> None:
+    save_graph(load_dataset("sbm", nodes=200, classes=2), tmp_path / "mine.npz")
+    values = yaml.safe_load(SPEC)
+    values["datasets"] = [dataset.format(graph=tmp_path / "mine.npz")]
+    for row in values["rows"]:
+        row.pop("paper", None)
+    spec = tmp_path / "mine.yaml"
+    spec.write_text(yaml.safe_dump(values))
+    out, empty = tmp_path / "new" / "out", tmp_path / "empty"
+    empty.mkdir()
+    for folder in (out, empty):
+        called = grand("reproduce", spec, "--out", folder)
+        assert called.code in (1, 2)
+        assert told in called.line
+    assert not out.parent.exists()
+    assert list(empty.iterdir()) == []
+
+
+def test_a_refused_import_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("id,name\n1,Ada\n")
+    called = grand("trials", tmp_path / "new" / "out", "import", tmp_path / "people.csv")
+    assert called.code == 2
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("store", ["missing", "empty"])
+def test_exported_trials_are_listed_without_a_store(tmp_path: Path, store: str) -> None:
+    trial = Trial("sbm", "ab" * 32, "public", 0, "grand", 1, "default", {}, 0)
+    failed = Record(trial, "failed", {}, None, "2026-11-16T02:10:00+00:00", {}, "no")
+    export_trials([failed], tmp_path / "trials.csv.gz")
+    if store == "empty":
+        Store(tmp_path).close()
+    called = grand("trials", tmp_path, "--json")
+    assert called.code == 0
+    assert [one["id"] for one in called.json["trials"]] == [trial.id]
+
+
+@pytest.mark.parametrize("place", ["spec_file.load_spec", "experiment._sum_up"])
+def test_ctrl_c_when_no_trial_runs_says_how_to_go_on(
+    kept: Kept, copy: Path, quick: None, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def press(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"dropnode.experiments.{place}", press)
+    called = grand("reproduce", kept.spec, "--out", copy)
+    assert called.code == 1
+    assert called.told[-1] == (
+        "dropnode: interrupted; trials that ended are stored: run the same command again to "
+        "continue"
+    )
 
 
 @pytest.mark.parametrize("command", ["reproduce", "import"])

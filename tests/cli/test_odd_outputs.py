@@ -89,3 +89,16 @@ def test_an_export_replaces_an_export_and_nothing_else(
     assert cli._run(["trials", str(tmp_path / "folder"), "export", str(notes)]) == 2
     assert "notes.csv exists and has no exported trials" in capsys.readouterr().err
     assert notes.read_text() == "day,weather\n1,rain\n"
+
+
+def test_a_file_of_people_with_ids_is_no_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dropnode.experiments.store import Store
+
+    Store(tmp_path / "folder").close()
+    people = tmp_path / "people.csv"
+    people.write_text("id,name,age\n1,Ada,36\n")
+    assert cli._run(["trials", str(tmp_path / "folder"), "export", str(people)]) == 2
+    assert "people.csv exists and has no exported trials" in capsys.readouterr().err
+    assert people.read_text() == "id,name,age\n1,Ada,36\n"

@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 import damage
 from dropnode.errors import ConfigError
-from dropnode.experiments.exchange import FORMATS, export_trials, import_trials
+from dropnode.experiments.exchange import (
+    FORMATS,
+    add_missing,
+    check_replaceable,
+    export_trials,
+    read_trials,
+)
 from dropnode.experiments.record import Record
 from dropnode.experiments.store import Store
 from dropnode.experiments.trial_row import COLUMNS
@@ -139,7 +145,10 @@ def carry(records: list[Record], kind: str, folder: Path) -> tuple[dict[str, Rec
         source.add((record, None) for record in records)
         assert export_trials(source.records(), path) == len(records)
     with Store(folder / "to") as target:
-        first, second = import_trials(target, path), import_trials(target, path)
+        first, second = (
+            add_missing(target, read_trials(path)),
+            add_missing(target, read_trials(path)),
+        )
         return stored(target), first, second
 
 
@@ -175,7 +184,7 @@ def test_an_import_changes_no_done_trial_and_mends_a_failed_one(tmp_path: Path) 
     export_trials([other, done(1), failed(2)], path)
     with Store(tmp_path) as store:
         store.add([(done(0), None), (failed(1), None), (done(2), None)])
-        assert import_trials(store, path) == 1
+        assert add_missing(store, read_trials(path)) == 1
         assert stored(store) == by_id([done(0), done(1), done(2)])
 
 
@@ -186,7 +195,7 @@ def test_an_older_failure_does_not_come_back(tmp_path: Path) -> None:
     later = replace(failed(0, "the second time"), finished="2026-11-17T08:00:00+00:00")
     with Store(tmp_path) as store:
         store.add([(later, None)])
-        assert import_trials(store, path) == 0
+        assert add_missing(store, read_trials(path)) == 0
         assert stored(store) == by_id([later])
 
 
@@ -195,7 +204,7 @@ def test_histories_stay_where_they_are(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.add([(done(0), b"every epoch")])
         export_trials(store.records(), path)
-        import_trials(store, path)
+        add_missing(store, read_trials(path))
         kept = store.connection.execute("select columns from histories").fetchall()
     assert kept == [(b"every epoch",)]
 
@@ -265,7 +274,7 @@ def assert_refused(path: Path, *told: str) -> None:
     """The file is refused in a line that says all this, and nothing of it was taken over."""
     with Store(path.parent / "to") as store:
         with pytest.raises(ConfigError) as error:
-            import_trials(store, path)
+            add_missing(store, read_trials(path))
         assert stored(store) == {}
     for text in (str(path), *told):
         assert text in str(error.value)
@@ -458,7 +467,7 @@ def test_formulas_are_neutral_in_csv_and_come_back(tmp_path: Path) -> None:
         (row,) = csv.DictReader(file)
     assert (row["dataset"], row["preset"]) == ("'=cmd()/a.npz", "''-x")
     with Store(tmp_path / "to") as store:
-        import_trials(store, path)
+        add_missing(store, read_trials(path))
         assert stored(store) == by_id([record])
 
 
@@ -488,7 +497,7 @@ def test_a_csv_file_cut_short_inside_a_row_is_refused(tmp_path: Path, record: Re
         for end in range(last_row + 1, len(text) - 1):
             path.write_text(text[:end])
             try:
-                import_trials(store, path)
+                add_missing(store, read_trials(path))
             except ConfigError:
                 assert stored(store) == {}
                 continue
@@ -511,7 +520,7 @@ def test_a_flipped_bit_in_a_file_with_checksums_is_refused_or_harmless(
     for seed in range(flips):
         with damage.restored(path), Store(tmp_path / str(seed)) as store:
             told = damage.flip_bit(path, seed)
-            if damage.error_of(lambda: import_trials(store, path), ConfigError):
+            if damage.error_of(lambda: add_missing(store, read_trials(path)), ConfigError):
                 noticed += 1
                 assert stored(store) == {}, told
             else:
@@ -589,3 +598,34 @@ def test_a_spreadsheet_finds_the_figures_in_columns_of_their_own(tmp_path: Path)
     table = pyarrow.parquet.read_table(tmp_path / "trials.parquet")
     assert table["test_accuracy"].to_pylist() == [0.8125, None]
     assert table["seed"].type == pyarrow.int64()
+
+
+FOREIGN = [
+    ("csv", b"id,name,age\n1,Ada,36\n"),
+    ("csv", b"id,status,dataset,method,seed\n1,done,people,census,0\n"),
+    ("json", b'{"trials": [{"id": 1, "verdict": "guilty"}]}'),
+    ("json", b'{"trials": [], "judges": ["Ada"]}'),
+]
+
+
+@pytest.mark.parametrize(("kind", "content"), FOREIGN)
+def test_only_an_export_is_replaced_by_an_export(tmp_path: Path, kind: str, content: bytes) -> None:
+    path = tmp_path / f"people.{kind}"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="exists and has no exported trials"):
+        check_replaceable(path)
+
+
+def test_a_foreign_parquet_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1], "name": ["Ada"]}), path)
+    with pytest.raises(ConfigError, match="exists and has no exported trials"):
+        check_replaceable(path)
+
+
+@pytest.mark.parametrize("kind", [*FORMATS, "csv.gz", "json.gz"])
+@pytest.mark.parametrize("records", [[], [done(0), failed(1)]], ids=["empty", "two"])
+def test_every_export_can_be_replaced(tmp_path: Path, kind: str, records: list[Record]) -> None:
+    path = tmp_path / f"trials.{kind}"
+    export_trials(records, path)
+    check_replaceable(path)

@@ -13,7 +13,7 @@ import pytest
 
 from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError
-from dropnode.experiments.exchange import export_trials, import_trials
+from dropnode.experiments.exchange import add_missing, export_trials, read_trials
 from dropnode.experiments.experiment import reproduce
 from dropnode.experiments.run import Job, run_trial
 from dropnode.experiments.spec_file import parse_spec
@@ -136,7 +136,7 @@ def test_measures_travel_with_trials(tmp_path: Path, threads: None, ending: str)
     file = tmp_path / f"trials.{ending}"
     export_trials(records(tmp_path / "a"), file)
     with Store(tmp_path / "b") as store:
-        assert import_trials(store, file) == 2
+        assert add_missing(store, read_trials(file)) == 2
     assert records(tmp_path / "b") == records(tmp_path / "a")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.exchange import import_trials
+from dropnode.experiments.exchange import add_missing, read_trials
 from dropnode.experiments.report import write_report
 from dropnode.experiments.results import Results, Verdict, read_results
 from dropnode.experiments.store import Store
@@ -42,7 +42,7 @@ def test_stored_trials_are_those_of_the_stored_results(folder: Path, tmp_path: P
     """So that ``dropnode reproduce`` in such a folder has nothing left to run."""
     results = read_results(folder / "results.json")
     with Store(tmp_path) as store:
-        import_trials(store, folder / "trials.csv.gz")
+        add_missing(store, read_trials(folder / "trials.csv.gz"))
         assert results.trials <= store.statuses().keys()
         for row in results.rows:
             done = [store.get(identifier) for identifier in row.trials]

@@ -352,6 +352,11 @@ WRONG: dict[str, tuple[str, Change, list[str]]] = {
         lambda v: v["rows"][1].update(method="grand-gnc"),
         ["unknown method 'grand-gnc'; did you mean 'grand-gcn'?"],
     ),
+    "method with swapped letters": (
+        COMPARISON,
+        lambda v: v["rows"][1].update(method="gnc"),
+        ["unknown method 'gnc'; did you mean 'gcn'?"],
+    ),
     "method of the search": (
         SEARCH,
         lambda v: v["search"].update(method="gran"),
@@ -791,12 +796,138 @@ def test_a_series_is_chosen_by_its_name() -> None:
         ("rows: [gcn]", "rows: [gnc]", "did you mean 'gcn'"),
         ("over: random-edges.rate", "over: metattack.rate", "which no dataset has"),
         ("x: steps K, ", "x: steps K, rows: [gcn], ", "none of its rows varies a key"),
+        (
+            "over: random-edges.rate",
+            "over: random-edges.definition",
+            "which is not a number; expected one of random-edges.rate, random-edges.seed",
+        ),
+        (
+            "vary: {order: [2, 4]}",
+            "vary: {head: [mlp, gcn]}",
+            "draws 'grand' against head = 'mlp', which is not a number",
+        ),
+        (
+            "[test_accuracy, loss_gap]}",
+            "[confusion]}",
+            "'confusion', which is not a number and cannot be plotted; expected some of test_acc",
+        ),
+        ("[test_accuracy, loss_gap]}", "[madgap_by_labels]}", "add it to measures"),
+        ("[test_accuracy, loss_gap]}", "[loss_gap, loss_gap]}", "has 'loss_gap' twice"),
+        ("rows: [gcn]", "rows: [gcn, gcn]", "rows of plot 'Against fake edges' has 'gcn' twice"),
+        ("title: Against steps", "title: Against fake edges", "plots has 'Against fake edges' tw"),
+        ("vary: {order: [2, 4]}", "vary: {order: [2, 4, 2]}", "expected each value once"),
+        ("vary: {order: [2, 4]}", "choose: {order: [2, 2]}", "expected each value once"),
+        (
+            "vary: {order: [2, 4]}",
+            "set: {order: 3}, vary: {order: [2, 4]}",
+            "grand sets order and also gives values to try",
+        ),
+        (
+            "vary: {order: [2, 4]}",
+            "set: {order: 3}, choose: {order: [2, 4]}",
+            "grand sets order and also gives values to try",
+        ),
     ],
 )
 def test_an_invalid_series_claim_or_plot_is_an_error(old: str, new: str, told: str) -> None:
     assert old in SERIES
     with pytest.raises(ConfigError, match=told):
         parse_spec("series", SERIES.replace(old, new))
+
+
+ATTACKED = "cora@random-edges:rate=0.1"
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ({"than": "gcn", "datasets": ["cora"]}, "compares 'gcn' on cora with itself"),
+        ({"than": "gcn", "wider_than": "cora"}, "compares 'gcn' on cora with itself"),
+        ({"than": "gcn", "against": "cora"}, "compares 'gcn' on cora with itself"),
+        (
+            {"than": "grand order=2", "datasets": ["cora"], "wider_than": "cora"},
+            "compares the difference on cora with itself",
+        ),
+        ({"than": "grand order=2", "wider_than": "cora"}, "the difference on cora with itself"),
+        ({"than": "grand order=2", "datasets": ["cora", "cora"]}, "'cora' twice"),
+        (
+            {"than": "grand order=2", "datasets": [ATTACKED, f"{ATTACKED}0"]},
+            "which are the same graph",
+        ),
+        ({"than": "grand order=2", "paper": 101}, "percentage points from -100 to 100"),
+        ({"than": "grand order=2", "paper": float("inf")}, "inf"),
+    ],
+)
+def test_a_claim_that_can_never_hold_is_refused(claim: dict[str, Any], told: str) -> None:
+    values = yaml.safe_load(SERIES)
+    values["claims"] = [{"claim": "no", "better": "gcn", **claim}]
+    with pytest.raises(ConfigError, match=told):
+        parse_spec("series", yaml.safe_dump(values))
+
+
+def test_a_row_is_compared_with_itself_on_another_graph() -> None:
+    values = yaml.safe_load(SERIES)
+    for claim in (
+        {"than": "gcn", "datasets": ["cora"], "against": ATTACKED},
+        {"than": "grand order=2", "datasets": [ATTACKED], "wider_than": "cora", "paper": 150},
+    ):
+        values["claims"] = [{"claim": "yes", "better": "gcn", **claim}]
+        assert len(parse_spec("series", yaml.safe_dump(values)).claims) == 1
+
+
+@pytest.mark.parametrize(
+    ("figure", "shown"),
+    [([80, -3], r"\[80.0, -3.0\]"), (101, r"\[101.0\]"), (-1, r"\[-1.0\]"), ([50, 101], "101.0")],
+)
+def test_a_figure_that_no_accuracy_has_is_refused(figure: Any, shown: str) -> None:
+    text = changed(COMPARISON, lambda v: v["rows"][0]["paper"].update(cora=figure))
+    with pytest.raises(ConfigError, match=f"paper of grand on cora is .*{shown}.* from 0 to 100"):
+        parse_spec("mine", text)
+
+
+@pytest.mark.parametrize(
+    "again",
+    ["cora@random-edges:rate=0.10", "cora@random-edges:seed=0,rate=0.1"],
+)
+def test_a_graph_is_named_once_however_it_is_written(again: str) -> None:
+    values = yaml.safe_load(SERIES) | {"plots": [], "claims": []}
+    for key, value in (
+        ("datasets", ["cora", ATTACKED, again]),
+        ("optional", [ATTACKED, again]),
+        ("seeds", {ATTACKED: 2, again: 3}),
+    ):
+        with pytest.raises(ConfigError, match="which are the same graph; expected each once"):
+            parse_spec("series", yaml.safe_dump(values | {key: value}))
+
+
+def test_a_file_is_one_graph_by_whatever_path(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    paths = [str(tmp_path / "mine.npz"), str(tmp_path / "folder" / ".." / "mine.npz")]
+    values = {"title": "t", "datasets": paths, "seeds": 1, "rows": [{"method": "gcn"}]}
+    with pytest.raises(ConfigError, match="which are the same graph"):
+        parse_spec("mine", yaml.safe_dump(values))
+    assert parse_spec("mine", yaml.safe_dump(values | {"datasets": paths[:1]})).datasets == (
+        paths[0],
+    )
+
+
+@pytest.mark.parametrize("key", ["name", "label"])
+@pytest.mark.parametrize("text", ["", "  ", "x" * 5000])
+def test_a_row_has_a_name_that_tables_can_show(key: str, text: str) -> None:
+    message = refusal(changed(COMPARISON, lambda v: v["rows"][1].update({key: text})))
+    assert "expected a text of 1 to 100 characters" in message
+    assert len(message) < 300
+
+
+def test_files_are_not_included(tmp_path: Path) -> None:
+    """One could include itself, or another that includes it."""
+    for name, other in (("a", "a"), ("b", "c"), ("c", "b")):
+        values = {"title": "t", "datasets": ["cora"], "seeds": 1, "rows": [{"method": "gcn"}]}
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(values | {"include": str(tmp_path / f"{other}.yaml")}))
+    for name in "abc":
+        with pytest.raises(ConfigError, match="only experiments of the package can be included"):
+            load_spec(str(tmp_path / f"{name}.yaml"))
 
 
 GRID = {key: list(range(1, 51)) for key in ("order", "hidden", "patience", "max_epochs")}

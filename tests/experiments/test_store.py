@@ -23,7 +23,7 @@ import damage
 from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, DropnodeError, StoreError
 from dropnode.experiments.record import Record
-from dropnode.experiments.store import FILE, LAYOUT, Store
+from dropnode.experiments.store import EXPORT, FILE, LAYOUT, Store
 from dropnode.experiments.trials import Finished, Trial, read_history, write_history
 from dropnode.files import FolderLock
 
@@ -389,6 +389,42 @@ def test_a_flipped_bit_is_noticed_or_harmless(tmp_path: Path, flips: int) -> Non
         for extra in ("-wal", "-shm"):
             file.with_name(FILE + extra).unlink(missing_ok=True)
     assert noticed, "no flip was noticed"
+
+
+def test_scattered_wrong_bytes_get_the_advice_for_damage(tmp_path: Path) -> None:
+    """Those that break a text and not the structure of the file are found by Python alone."""
+    with Store(tmp_path) as store:
+        store.add(done(seed, epochs=100) for seed in range(40))
+    file = tmp_path / FILE
+    whole = file.read_bytes()
+    (tmp_path / EXPORT).write_bytes(b"exported")
+    for first in range(4000, 6000, 100):
+        broken = bytearray(whole)
+        for place in range(first, len(broken), 997):
+            broken[place] ^= 0xFF
+        file.write_bytes(broken)
+        with pytest.raises(StoreError, match=r"is damaged .* move it away .* dropnode report"):
+            look(tmp_path)
+        for extra in ("-wal", "-shm"):
+            file.with_name(FILE + extra).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("column", ["id", "status", "config", "error"])
+def test_a_text_that_is_not_unicode_is_damage(tmp_path: Path, column: str) -> None:
+    with Store(tmp_path) as store:
+        store.add([done(0)])
+        store.connection.execute("pragma ignore_check_constraints = on")
+        store.connection.execute(f"update trials set {column} = cast(x'61ff62' as text)")
+        with pytest.raises(StoreError, match="is damaged"):
+            look(tmp_path)
+
+
+def test_a_folder_in_place_of_the_file_is_damage(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(
+        StoreError, match=r"is damaged \(a folder is in its place\); .* move it away"
+    ):
+        Store(tmp_path)
 
 
 @pytest.mark.parametrize("fate", ["cut", "zeros", "another file"])

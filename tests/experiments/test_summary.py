@@ -267,6 +267,19 @@ def test_a_claim_about_a_size_needs_that_size(
         parse_spec("mine", text.replace(f"paper: {size}, ", ""))
 
 
+STEPS = ("label-rate:rate=0.02", "random-edges:rate=0.1", "one-class:code=1")
+
+
+def test_sizes_say_of_which_graph_they_are(stored: Stored) -> None:
+    names = ["digits", *(f"digits@{step}" for step in STEPS)]
+    text = json.dumps({"title": "t", "datasets": names, "seeds": 1, "rows": [{"method": "gcn"}]})
+    results = summed_up(parse_spec("mine", text), Data.load(names), stored)
+    assert [one.sizes_of for one in results.datasets] == ["", "", "digits", "digits"]
+    values = results.as_json()
+    assert Results.from_json(values) == results
+    assert "sizes_of" not in values["datasets"][0], "as in results of earlier versions"
+
+
 def test_without_a_reference_nothing_is_compared(data: Data, stored: Stored) -> None:
     spec = parse_spec("mine", TEXT).only(datasets=["cora"], methods=["grand-gcn", "grand-gat"])
     stored.add("grand-gcn", [0.84, 0.85])

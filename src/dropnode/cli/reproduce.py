@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,21 @@ from rich.console import Console
 from dropnode.cli.common import WORK_ERROR, AsJson
 from dropnode.cli.engines import find_engine
 from dropnode.cli.results_table import print_results
+from dropnode.errors import WorkError
 
 
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say how to continue after Ctrl-C while it starts or sums up, when no trial is running."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise WorkError(
+            "interrupted; trials that ended are stored: run the same command again to continue"
+        ) from error
+
+
+@_resumable()
 def reproduce(
     experiment: Annotated[
         str, typer.Argument(help="A name (see: dropnode experiments) or a spec file (.yaml).")

@@ -46,11 +46,13 @@ def _by_method(results: Results) -> Table:
     title = Text(results.title)
     table = Table(box=None, header_style="bold", title=title, title_justify="left")
     table.add_column("")
+    compared = _compared(results)
     for dataset in results.datasets:
         table.add_column(dataset.name, justify="right")
-        table.add_column("paper", justify="right", style="dim")
+        if compared:
+            table.add_column("paper", justify="right", style="dim")
     for label, rows in results.by_label():
-        table.add_row(Text(label), *(cell for row in rows for cell in _cells(row)))
+        table.add_row(Text(label), *(cell for row in rows for cell in _cells(row, compared)))
     return table
 
 
@@ -61,17 +63,24 @@ def _by_dataset_and_method(results: Results) -> Table:
     for head in ("dataset", ""):
         table.add_column(head)
     table.add_column("accuracy", justify="right")
-    table.add_column("paper", justify="right", style="dim")
+    compared = _compared(results)
+    if compared:
+        table.add_column("paper", justify="right", style="dim")
     for row in results.rows:
-        table.add_row(Text(row.dataset), Text(row.label), *_cells(row))
+        table.add_row(Text(row.dataset), Text(row.label), *_cells(row, compared))
     return table
 
 
-def _cells(row: RowResult | None) -> tuple[str, str]:
-    """Return our accuracy and the paper's."""
+def _compared(results: Results) -> bool:
+    """Return whether a paper's figure is known for any row."""
+    return any(row.paper is not None for row in results.rows)
+
+
+def _cells(row: RowResult | None, compared: bool) -> list[str]:
+    """Return our accuracy, and the paper's where the table has a column for it."""
     from dropnode.experiments.writers import mean_and_std
 
     if row is None:
-        return "", ""
+        return [""] * (1 + compared)
     ours = f"{mean_and_std(row.accuracy.mean, row.accuracy.std)} ({row.accuracy.n})"
-    return ours, "" if row.paper is None else f"{row.paper:.1f}"
+    return [ours, "" if row.paper is None else f"{row.paper:.1f}"][: 1 + compared]

@@ -35,13 +35,14 @@ def trials(
     """List the trials in an experiment's folder, export them to a file, or import them."""
     from dropnode.errors import ConfigError
     from dropnode.experiments.exchange import (
+        add_missing,
         check_replaceable,
         export_trials,
-        import_trials,
+        read_trials,
         row_of,
     )
-    from dropnode.experiments.experiment import check_folder
-    from dropnode.experiments.store import FILE, Store
+    from dropnode.experiments.experiment import check_folder, open_trials
+    from dropnode.experiments.store import Store
     from dropnode.files import FolderLock
     from dropnode.settings import suggestion
 
@@ -54,20 +55,18 @@ def trials(
             if file
             else f"{action} needs a file: dropnode trials {folder} {action} trials.csv.gz"
         )
-    if action != "import" and not (folder / FILE).exists():
-        raise ConfigError(
-            f"{folder} has no trials; first run: dropnode reproduce EXPERIMENT --out {folder}"
-        )
     if action == "import":
         assert file is not None
         if dataset or method or status:
             raise ConfigError("import does not filter; leave out --dataset, --method and --status")
         check_folder(folder)
+        # Read before the folder is made, so that a file that is refused leaves nothing behind.
+        found = read_trials(file)
         with FolderLock(folder), Store(folder) as store:
-            taken = import_trials(store, file)
+            taken = add_missing(store, found)
         tell(as_json, {"imported": taken}, f"{taken} trials imported into {folder}")
         return
-    with Store(folder) as store:
+    with open_trials(folder) as store:
         records = _select(store, dataset, method, status)
         if action == "export":
             assert file is not None

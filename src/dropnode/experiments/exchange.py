@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from dropnode.experiments.record import Record
 from dropnode.experiments.store import Store
 from dropnode.experiments.trial_row import COLUMNS, TrialRow
 from dropnode.files import atomic_write, read_content, write_bytes
-from dropnode.settings import continued, parse_json, read_record
+from dropnode.settings import check_keys, continued, parse_json, read_record
+from dropnode.settings.records import keys_of
 
 # Columns with JSON in a CSV or Parquet file; an error is among them as it can be any text, also "".
 _JSON = ("error", "config", "confusion", "reliability", "measures", "versions")
@@ -30,6 +31,9 @@ _WHOLE = ("split_seed", "revision", "seed", "best_epoch", "epochs")
 _NUMBERS = ("test_accuracy", "val_accuracy", "val_loss", "seconds")
 
 _UNREADABLE = (OSError, EOFError, zlib.error, ValueError, csv.Error)
+
+_REQUIRED = tuple(name for name, needed in keys_of(TrialRow).items() if needed)
+"""The columns that every export has, also one of an earlier version."""
 
 FORMATS: tuple[str, ...] = ("csv", "json", "parquet")
 
@@ -57,18 +61,19 @@ def export_trials(records: Iterable[Record], path: Path) -> int:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise :class:`ConfigError` if a file exists and has no exported trials."""
+    """Raise :class:`ConfigError` if a file exists and is no export of trials."""
     if path.exists():
         try:
-            _read(path)
+            for columns, where in _headers(path):
+                check_keys(dict.fromkeys(columns), _REQUIRED, COLUMNS, where)
         except (*_UNREADABLE, ConfigError) as error:
             raise ConfigError(
                 f"{path} exists and has no exported trials; choose another file"
             ) from error
 
 
-def import_trials(store: Store, path: Path) -> int:
-    """Import those trials of a file that are not in the store; return how many."""
+def read_trials(path: Path) -> dict[str, Record]:
+    """Return the trials of a file by id; one wrong row is an error for all of them."""
     try:
         rows = _read(path)
     except _UNREADABLE as error:
@@ -89,6 +94,11 @@ def import_trials(store: Store, path: Path) -> int:
             told = continued(f"{path}, {where}: {error}", "nothing was imported")
             raise ConfigError(told) from error
         records[record.trial.id] = record
+    return records
+
+
+def add_missing(store: Store, records: Mapping[str, Record]) -> int:
+    """Add those trials that are not in the store; return how many."""
     # A failure is only imported for a trial that is not stored: a stored one may be more recent.
     there = store.statuses()
     return store.add(
@@ -113,6 +123,8 @@ def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
         content = parse_json(_text(path))
         if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
             raise ValueError("it has no list of trials")
+        if len(content) > 1:
+            raise ValueError("it has more than a list of trials")
         if not all(isinstance(row, dict) for row in content["trials"]):
             raise ValueError("a trial in it is not an object")
         rows = content["trials"]
@@ -123,6 +135,20 @@ def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
         except arrow.ArrowException as error:
             raise ValueError(str(error)) from error
     return [(f"trial {number}", row) for number, row in enumerate(rows, start=1)]
+
+
+def _headers(path: Path) -> list[tuple[Iterable[str], str]]:
+    """Return the columns of a file, and where they are: JSON has them in every trial."""
+    kind = _format(path)
+    if kind == "csv":
+        return [(next(csv.reader(io.StringIO(_text(path), newline="")), ()), "the header")]
+    if kind == "parquet":
+        arrow, parquet = _arrow()
+        try:
+            return [(parquet.read_schema(path).names, "the schema")]
+        except arrow.ArrowException as error:
+            raise ValueError(str(error)) from error
+    return [(row, where) for where, row in _read(path)]
 
 
 def _text(path: Path) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from dropnode.data import load_dataset
 from dropnode.errors import ConfigError, DataError, WorkError
-from dropnode.experiments.exchange import export_trials, import_trials
+from dropnode.experiments.exchange import add_missing, export_trials, read_trials
 from dropnode.experiments.measures import not_standard
 from dropnode.experiments.record import Record
 from dropnode.experiments.references import Reference
@@ -128,14 +128,15 @@ def reproduce(
     """
     asked = part.of(spec)
     check_folder(out, spec.name)
+    # Planned before anything is run or made, so that a call that is refused leaves nothing behind.
+    chosen, absent = _available(asked)
+    data = Data.load(chosen.datasets, chosen.split_seeds)
+    job = Job(data, not_standard(chosen.measures))
+    cells = row_cells(chosen, data)
+    exported = _exported(out)
     with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
-        _import_exported(store, out)
-        chosen, absent = _available(asked)
-        data = Data.load(chosen.datasets, chosen.split_seeds)
-        job = Job(data, not_standard(chosen.measures))
-        # Planned before anything is run, so that an invalid spec is an error at once.
-        cells = row_cells(chosen, data)
+        _add(store, exported)
         story = Story(spec.name, spec.text, part, command)
         write_json(out / STORY, seal(asdict(story)))
         interrupted, failures = False, _Failures()
@@ -177,13 +178,30 @@ def report(out: Path) -> Path:
         raise ConfigError(f"{out} has no experiment; {_first(out)}")
     story = read_story(out)
     chosen, absent = _available(story.part.of(parse_spec(story.name, story.spec)))
+    exported = _exported(out)
     with Store(out) as store:
-        _import_exported(store, out)
+        _add(store, exported)
         if not store.statuses():
             raise ConfigError(f"{out} has no trials; {_first(out)}")
         data = Data.load(chosen.datasets, chosen.split_seeds)
         write_results(out, _sum_up(chosen, data, store, story.command, absent))
     return write_report(out)
+
+
+def open_trials(out: Path) -> Store:
+    """Open the store of a folder; an empty one gets the exported trials, as in a clone."""
+    made = (out / FILE).exists()
+    exported = [] if made else _exported(out)
+    if not made and not exported:
+        raise ConfigError(f"{out} has no trials; {_first(out)}")
+    store = Store(out)
+    try:
+        if not store.statuses():
+            _add(store, exported or _exported(out))
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def read_story(out: Path) -> Story:
@@ -224,11 +242,15 @@ def _first(out: Path) -> str:
     return f"first run: dropnode reproduce EXPERIMENT --out {out}"
 
 
-def _import_exported(store: Store, out: Path) -> None:
-    """Import the exported trials of a folder that its store lacks."""
-    for name in (EXPORT, OLD_EXPORT):
-        if (out / name).exists():
-            import_trials(store, out / name)
+def _exported(out: Path) -> list[dict[str, Record]]:
+    """Return the trials of each exported file of a folder."""
+    return [read_trials(out / name) for name in (EXPORT, OLD_EXPORT) if (out / name).exists()]
+
+
+def _add(store: Store, exported: Sequence[Mapping[str, Record]]) -> None:
+    """Add exported trials that a store lacks."""
+    for records in exported:
+        add_missing(store, records)
 
 
 def _export(store: Store, out: Path) -> None:

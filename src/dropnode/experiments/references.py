@@ -218,6 +218,11 @@ class Reference:
         name = self.catalogue_name
         return name is not None and isinstance(find(name).split, PerClass)
 
+    @property
+    def changes_graph(self) -> bool:
+        """Whether edges or labels differ from the source's; a split changes neither."""
+        return any(step.transform.graph is not None for step in self.steps)
+
     @cached_property
     def recipe(self) -> str:
         """The transforms as text; empty for an unchanged graph."""

@@ -39,7 +39,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """The size of a dataset and of its split; ``sha256`` is the hash of the graph."""
+    """The size of a dataset and of its split; ``sha256`` is the hash of the graph.
+
+    If transforms change edges or labels, sizes and hash are those of the graph before that, which
+    ``sizes_of`` names: only trials compute the changed graph.
+    """
 
     name: str
     sha256: str
@@ -52,6 +56,7 @@ class DatasetFacts:
     train: int
     val: int
     test: int
+    sizes_of: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError
-from dropnode.experiments.measures import MEASURES, NUMBERS, STANDARD, check_measures
+from dropnode.experiments.measures import check_measures
 from dropnode.experiments.references import Reference
-from dropnode.experiments.spec import Claim, Figure, Plot, Row, Search, Spec, combinations
+from dropnode.experiments.spec import Claim, Plot, Row, Search, Spec, combinations
+from dropnode.experiments.spec_checks import (
+    check_claim,
+    check_figure,
+    check_name,
+    check_plots,
+    distinct,
+)
 from dropnode.methods.table import configuration
 from dropnode.settings import (
     check_keys,
@@ -25,6 +32,7 @@ from dropnode.settings import (
     read_yaml,
     repeats,
     seed,
+    shown,
     suggestion,
     yaml_text,
 )
@@ -156,14 +164,14 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
     for key in ("reference", "claims", "include"):
         if record.search is not None and getattr(record, key):
             raise ConfigError(f"{key} is for rows, but the spec has a search; remove {key}")
-    datasets = tuple(map(_reference, _distinct("datasets", record.datasets)))
+    datasets = distinct("datasets", record.datasets)
     rows = tuple(made for row in record.rows or () for made in _rows(row, record, datasets))
-    claims = tuple(_claim(claim, datasets, record.measures) for claim in record.claims)
+    claims = tuple(check_claim(claim, datasets, record.measures) for claim in record.claims)
     if record.include is not None:
         included = _included(record.include, datasets)
         rows, claims = rows + included.rows, claims + included.claims
     check_measures(record.measures)
-    plots = tuple(_plot(plot, rows, datasets, record.measures) for plot in record.plots)
+    plots = check_plots(record.plots, rows, datasets, record.measures)
     names = [row.name for row in rows]
     for row in names:
         if names.count(row) > 1:
@@ -198,7 +206,7 @@ def _spec(name: str, record: _SpecRecord, text: str) -> Spec:
 
 
 def _optional(names: tuple[str, ...], datasets: tuple[str, ...]) -> tuple[str, ...]:
-    optional = tuple(map(_reference, names))
+    optional = distinct("optional", names)
     for name in optional:
         if name not in datasets:
             raise ConfigError(
@@ -210,6 +218,10 @@ def _optional(names: tuple[str, ...], datasets: tuple[str, ...]) -> tuple[str, .
 
 def _included(name: str, datasets: tuple[str, ...]) -> Spec:
     """Return the spec whose rows and claims are added after the spec's own."""
+    # Not a file: its place may change, and it may include the file that includes it.
+    if name not in spec_names():
+        unknown = f"include: unknown experiment {name!r}{suggestion(name, spec_names())}"
+        raise ConfigError(continued(unknown, "only experiments of the package can be included"))
     included = load_spec(name)
     if included.search or included.datasets != datasets:
         raise ConfigError(
@@ -221,8 +233,13 @@ def _included(name: str, datasets: tuple[str, ...]) -> Spec:
 
 def _rows(record: _RowRecord, whole: _SpecRecord, datasets: tuple[str, ...]) -> list[Row]:
     """Return the row of a record, or one for each value of the key that it varies."""
-    name = record.method if record.name is None else record.name
-    label = name if record.label is None else record.label
+    name = check_name("name of a row", record.method if record.name is None else record.name)
+    label = check_name(f"label of {name}", name if record.label is None else record.label)
+    for key in (*record.choose, *record.vary):
+        if key in record.set:
+            raise ConfigError(
+                f"{name} sets {key} and also gives values to try; leave one of them out"
+            )
     if not record.vary:
         return [_row(record, whole, datasets, name, label)]
     _check_grid(record.vary)
@@ -255,7 +272,10 @@ def _row(
 ) -> Row:
     changes = {**whole.set, **record.set}
     seeds = whole.seeds if record.seeds is None else record.seeds
-    counts = _by_dataset(seeds) if isinstance(seeds, Mapping) else dict.fromkeys(datasets, seeds)
+    if isinstance(seeds, Mapping):
+        counts = _by_dataset(f"seeds of {name}", seeds)
+    else:
+        counts = dict.fromkeys(datasets, seeds)
     check_keys(counts, (), datasets, f"seeds of {name}")
     if not counts:
         raise ConfigError(f"seeds of {name} is {{}}; expected at least one dataset")
@@ -264,7 +284,7 @@ def _row(
     settings = [{**changes, **tried} for tried in combinations(record.choose)]
     for dataset in counts:
         _check_settings(record.method, [dataset], presets[dataset], settings)
-    paper = _by_dataset(record.paper)
+    paper = _by_dataset(f"paper of {name}", record.paper)
     check_keys(paper, (), datasets, f"paper of {name}")
     return Row(
         name,
@@ -273,7 +293,10 @@ def _row(
         presets,
         changes,
         {dataset: _seeds(f"seeds of {name}", number) for dataset, number in counts.items()},
-        {dataset: _figure(figure) for dataset, figure in paper.items()},
+        {
+            dataset: check_figure(f"paper of {name} on {dataset}", figure)
+            for dataset, figure in paper.items()
+        },
         record.choose,
     )
 
@@ -286,66 +309,6 @@ def _preset(record: _RowRecord, whole: _SpecRecord, dataset: str) -> str | None:
     if source not in record.preset:
         raise ConfigError(f"preset of {record.name or record.method} lacks {source}")
     return record.preset[source]
-
-
-def _claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ...]) -> Claim:
-    measure = claim.measure
-    if measure not in MEASURES or MEASURES[measure].kind not in NUMBERS:
-        known = [name for name, one in MEASURES.items() if one.kind in NUMBERS]
-        raise ConfigError(
-            f"claim {claim.claim!r} is about {measure!r}, which is no measure that is one number"
-            f"{suggestion(measure, known)}"
-        )
-    if measure not in (*STANDARD, *measures):
-        raise ConfigError(
-            f"claim {claim.claim!r} is about {measure!r}, which the trials do not store; add it to "
-            "measures"
-        )
-    if claim.size and claim.paper is None:
-        raise ConfigError(
-            f"claim {claim.claim!r} is about the size of a difference that it does not give; add "
-            "paper: NUMBER"
-        )
-    named = tuple(map(_reference, claim.datasets))
-    against = None if claim.against is None else _reference(claim.against)
-    wider_than = None if claim.wider_than is None else _reference(claim.wider_than)
-    if against is not None and wider_than is not None:
-        raise ConfigError(
-            f"claim {claim.claim!r} has both against and wider_than; leave one of them out"
-        )
-    compared = (*named, *(other for other in (against, wider_than) if other is not None))
-    check_keys(dict.fromkeys(compared), (), datasets, f"datasets of claim {claim.claim!r}")
-    return replace(claim, datasets=named, against=against, wider_than=wider_than)
-
-
-def _plot(
-    plot: Plot, rows: tuple[Row, ...], datasets: tuple[str, ...], measures: tuple[str, ...]
-) -> Plot:
-    known = list(dict.fromkeys(row.series or row.name for row in rows))
-    for name in plot.rows:
-        if name not in known:
-            raise ConfigError(
-                f"plot {plot.title!r} draws {name!r}, which is no row{suggestion(name, known)}"
-            )
-    for name in plot.measures:
-        stored = [*STANDARD, *measures]
-        if name not in stored or MEASURES[name].kind not in NUMBERS:
-            raise ConfigError(
-                f"plot {plot.title!r} draws {name!r}, which is no number that the trials store"
-                f"{suggestion(name, stored)}"
-            )
-    if plot.over is None:
-        if not any(row.series for row in rows if (row.series or row.name) in (plot.rows or known)):
-            raise ConfigError(
-                f"plot {plot.title!r} has nothing to draw against: none of its rows varies a key; "
-                "give a row `vary`, or name the option of a transform in `over`"
-            )
-    elif all(Reference.parse(dataset).along(plot.over)[1] is None for dataset in datasets):
-        raise ConfigError(
-            f"plot {plot.title!r} is over {plot.over!r}, which no dataset has; expected "
-            "TRANSFORM.OPTION, such as random-edges.rate"
-        )
-    return replace(plot, rows=plot.rows or tuple(known))
 
 
 def _drawn(plots: Iterable[Plot]) -> list[str]:
@@ -376,6 +339,9 @@ def _check_grid(grid: Mapping[str, tuple[Any, ...]]) -> None:
     for key, tried in grid.items():
         if not tried:
             raise ConfigError(f"{key} is []; expected values to try")
+        for value in tried:
+            if tried.count(value) > 1:
+                raise ConfigError(f"{key} is {shown(list(tried))}; expected each value once")
 
 
 def _check_settings(
@@ -392,29 +358,10 @@ def _check_settings(
             config.replace(**setting)
 
 
-def _reference(text: str) -> str:
-    return str(Reference.parse(text))
-
-
-def _by_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {_reference(dataset): value for dataset, value in values.items()}
-
-
-def _distinct(where: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    if not words or len(set(words)) < len(words):
-        raise ConfigError(f"{where} is {list(words)!r}; expected at least one name, and each once")
-    return words
+def _by_dataset(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(distinct(where, values), values.values(), strict=True))
 
 
 def _seeds(where: str, value: Any) -> int:
     number: int = read_value(int, value, where, count())
     return number
-
-
-def _figure(value: float | tuple[float, ...]) -> Figure:
-    parts = value if isinstance(value, tuple) else (value,)
-    if len(parts) not in (1, 2):
-        raise ConfigError(
-            f"a published figure is {list(parts)!r}; expected a mean, or [mean, deviation]"
-        )
-    return parts[0], parts[1] if len(parts) == 2 else None

@@ -86,6 +86,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / FILE
+        if self.path.is_dir():
+            raise self._damaged("a folder is in its place")
         with self._explained():
             self.connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             try:
@@ -219,7 +221,7 @@ class Store:
             ).fetchone()
         try:
             return None if row is None else read_history(row[0])
-        except DAMAGED_ZIP as error:
+        except (*DAMAGED_ZIP, TypeError) as error:
             raise self._damaged(f"the history of trial {identifier}: {error}") from error
 
     def close(self) -> None:
@@ -252,6 +254,9 @@ class Store:
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError as error:
+            # SQLite's own message quotes what it has read from the file.
+            raise self._damaged(error.reason) from error
         except sqlite3.Error as error:
             if is_damaged(error):
                 raise self._damaged(error) from error
@@ -288,7 +293,8 @@ def _flatten(record: Record) -> list[Any]:
 
 
 def _checksum(row: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(list(row)).encode()).hexdigest()
+    # A damaged file may have bytes in place of a text, which JSON does not know.
+    return hashlib.sha256(json.dumps(list(row), default=repr).encode()).hexdigest()
 
 
 def _unflatten(values: dict[str, Any]) -> Record:

@@ -166,7 +166,8 @@ def _measures(spec: Spec, cell: Cell, find: Find) -> dict[str, Summary]:
 
 def _dataset(data: Data, name: str) -> DatasetFacts:
     split = next(split for (dataset, _), split in data.splits.items() if dataset == name)
-    source = Reference.parse(name).source
+    reference = Reference.parse(name)
+    source = reference.source
     graph = data.graphs[source]
     count = sum(dataset == name for dataset, _ in data.splits)
     return DatasetFacts(
@@ -181,6 +182,7 @@ def _dataset(data: Data, name: str) -> DatasetFacts:
         train=len(split.train),
         val=len(split.val),
         test=len(split.test),
+        sizes_of=source if reference.changes_graph else "",
     )
 
 

@@ -8,12 +8,20 @@ from typing import Any
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the nearest known name, or all of them."""
+    """Return the end of an error message: the nearest known name, or all of them.
+
+    Examples
+    --------
+    >>> suggestion("gnc", ["gcn", "sgc", "mlp"]), suggestion("x", ["gcn", "mlp"])
+    ("; did you mean 'gcn'?", '; expected one of gcn, mlp')
+    """
     known, name = list(known), name[:100]
-    near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(
-        name.lower(), known, n=1
-    )
-    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
+    near = difflib.get_close_matches(name, known) or difflib.get_close_matches(name.lower(), known)
+    if not near:
+        return f"; expected one of {', '.join(known)}"
+    # Swapped letters are a frequent slip, which difflib takes for two different ones.
+    swapped = (one for one in near if sorted(one) == sorted(name.lower()))
+    return f"; did you mean {next(swapped, near[0])!r}?"
 
 
 def continued(message: str, more: str) -> str:

@@ -33,8 +33,10 @@ from dropnode.experiments import measures
 from dropnode.experiments.measures import Measure
 from dropnode.experiments.report import write_report
 from dropnode.experiments.report.evidence import POINTS, curve_of
+from dropnode.experiments.report.series import draw_plot, plots_of
 from dropnode.experiments.report.svg import relative_path
 from dropnode.experiments.results import Results
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Trial
 
@@ -197,6 +199,18 @@ def test_data_and_machine_are_named(page: Page, results: dict[str, Any]) -> None
         assert version in page.text
     assert results["command"] in page.text
     assert "2026-11-16 02:10 UTC" in page.text
+
+
+def test_sizes_before_a_transform_say_so(tmp_path: Path) -> None:
+    results = small(tmp_path)
+    (cora,) = results.datasets
+    attacked = replace(cora, name="cora@random-edges:rate=0.1", sizes_of="cora")
+    write_results_json(tmp_path, replace(results, datasets=(cora, attacked)))
+    write_report(tmp_path)
+    first, second = Page(tmp_path / "report.html").tables["Datasets"][1:]
+    assert first[0] == "cora"
+    assert second[0].startswith("cora@random-edges:rate=0.1")
+    assert "sizes and sha256 of cora, before its edges or labels were changed" in second[0]
 
 
 def test_the_confusion_matrix_is_that_of_the_stored_trials(
@@ -439,6 +453,87 @@ def test_numbers_that_a_spec_asks_for_are_columns(measured: Path) -> None:
     heads, first, second = Page(measured).tables["Results on cora"]
     assert heads[7:] == ["loss gap", "coverage (%)", "seconds"]
     assert first[7:9] == second[7:9] == ["0.0200 ± 0.0100", "90.00 ± 0.00"]
+
+
+SERIES = """
+title: Steps
+datasets: [cora]
+seeds: 2
+measures: [madgap_by_hops, loss_gap]
+rows:
+  - {name: second, method: grand, label: GRAND, vary: {order: [2, 4]}}
+  - {name: level, method: gcn, label: GCN}
+  - {name: first, method: grand-no-cr, label: without CR, vary: {order: [2, 4]}}
+claims:
+  - {claim: deeper, better: second order=4, than: second order=2, measure: loss_gap}
+plots:
+  - {title: Both, x: steps, measures: [madgap_by_hops, test_accuracy]}
+  - {title: None, x: steps, measures: [madgap_by_hops]}
+"""
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two series and a horizontal line, of which one measure has no value anywhere."""
+    folder = tmp_path_factory.mktemp("series")
+    spec = parse_spec("series", SERIES)
+    write_folder(
+        folder,
+        spec=spec,
+        further=lambda trial: {
+            # The horizontal line alone has one.
+            "madgap_by_hops": 0.3 if trial.method == "gcn" else None,
+            "loss_gap": -0.5 - 0.1 * trial.seed - 0.2 * trial.config.get("order", 0),
+        },
+    )
+    return write_report(folder)
+
+
+def test_measures_without_a_value_have_no_panel(series: Path) -> None:
+    page = Page(series)
+    assert page.figure("test accuracy (%) against steps on cora") is not None
+    assert page.text.count("No values of MADGap by hops against steps.") == 2
+    assert page.figure("MADGap by hops against") is None
+    names = {path.name for path in (series.parent / "figures").iterdir()}
+    assert "cora-both.svg" in names
+    assert "cora-none.svg" not in names
+
+
+def test_a_legend_has_the_order_of_the_rows(series: Path) -> None:
+    results = Results.from_json(json.loads((series.parent / "results.json").read_text()))
+    plot, _, lines = plots_of(results)[0]
+    figure = draw_plot(plot, lines)
+    assert len(figure.axes) == 1
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["GRAND", "GCN", "without CR"]
+
+
+def test_a_page_without_a_papers_figures_has_no_column_for_them(series: Path) -> None:
+    page = Page(series)
+    assert all("paper" not in row for row in page.tables["Results on cora"])
+    assert "paper" not in page.tables["Claims and verdicts"][0]
+    widths = {len(row) for row in page.tables["Claims and verdicts"] if len(row) > 1}
+    assert widths == {7}
+    assert "paper’s" not in page.text
+
+
+def test_a_page_has_one_minus_sign(series: Path) -> None:
+    page = Page(series)
+    numbers = [cell for row in page.tables["Claims and verdicts"][2:] for cell in row[2:]]
+    numbers += [cell for row in page.tables["Results on cora"][1:] for cell in row[1:]]
+    assert any(cell.startswith("−") for cell in numbers)
+    assert not any("-" in cell for cell in numbers)
+
+
+def test_intervals_of_accuracies_end_at_100(tmp_path: Path) -> None:
+    results = small(tmp_path)
+    first, second = results.rows
+    high = replace(first.accuracy, mean=99.0, ci95=1.5)
+    low = replace(second.accuracy, mean=0.5, ci95=1.0)
+    rows = (replace(first, accuracy=high), replace(second, accuracy=low))
+    write_results_json(tmp_path, replace(results, rows=rows))
+    _, *lines = Page(write_report(tmp_path)).tables["Results on cora"]
+    assert [line[2] for line in lines] == ["97.50 to 100.00", "0.00 to 1.50"]
 
 
 def test_what_validation_chose_is_told_beside_the_result(tmp_path: Path) -> None:

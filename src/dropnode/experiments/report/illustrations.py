@@ -23,7 +23,7 @@ from dropnode.experiments.report.figures import (
     draw_stage,
 )
 from dropnode.experiments.report.gallery import Gallery
-from dropnode.experiments.report.series import Line, draw_plot, summary_of
+from dropnode.experiments.report.series import Line, draw_plot, drawable, summary_of
 from dropnode.experiments.report.text import count_seeds, settings_text
 from dropnode.experiments.results import Comparison, DatasetFacts, Stage
 from dropnode.experiments.spec import Plot
@@ -71,25 +71,29 @@ def illustrate_plot(
     """Return the title, the drawing and the caption of a plot."""
     labels = ", ".join(line.label for line in lines)
     title = f"{plot.title}, {dataset}"
+    shown = drawable(plot, lines)
+    empty = ", ".join(measure_title(name) for name in plot.measures if name not in shown)
+    without = f"No values of {empty} against {plot.x}." if empty else ""
+    if not shown:
+        return title, Markup(), without
     seeds = {
         summary_of(row, measure).n
         for line in lines
         for row in line.points.values()
-        for measure in plot.measures
+        for measure in shown
     }
     drawn = gallery.add(
         f"{dataset}-{plot.title}",
         draw_plot(plot, lines),
-        f"{' and '.join(map(measure_title, plot.measures))} against {plot.x} on {dataset}, for "
-        f"{labels}.",
+        f"{' and '.join(map(measure_title, shown))} against {plot.x} on {dataset}, for {labels}.",
     )
     few = f"{min(seeds)} to {max(seeds)} trials" if len(seeds) > 1 else f"{max(seeds)} trials"
-    return title, drawn, f"Mean ± standard deviation over {few} per point."
+    return title, drawn, f"Mean ± standard deviation over {few} per point. {without}".rstrip()
 
 
 def illustrate_stage(stage: Stage, gallery: Gallery) -> Markup | None:
-    """Draw a stage that varied a single key."""
-    if len(stage.varied) != 1:
+    """Draw a stage that varied a single key, if any of its trials has ended."""
+    if len(stage.varied) != 1 or not any(row.n for row in stage.rows):
         return None
     chosen = [settings_text(row.changes) for row in stage.rows if row.chosen]
     return gallery.add(

@@ -20,7 +20,7 @@ from dropnode.experiments.report.illustrations import (
 from dropnode.experiments.report.series import plots_of
 from dropnode.experiments.report.text import FAR, FILTERS
 from dropnode.experiments.results import ClaimResult, Results
-from dropnode.experiments.writers import absence, interval
+from dropnode.experiments.writers import absence
 
 
 def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> str:
@@ -56,10 +56,10 @@ def render(results: Results, evidence: Sequence[Evidence], gallery: Gallery) -> 
         stages=[(stage, illustrate_stage(stage, gallery)) for stage in results.stages],
         plots=[illustrate_plot(*found, gallery) for found in plots_of(results)],
         compared=any(row.paper is not None for row in results.rows),
+        stated=any(claim.paper is not None for claim in results.claims),
         measures=results.measure_names(),
         choosing=any(row.chosen for row in results.rows),
         far=FAR,
-        interval=interval,
         absence=absence,
     )
 

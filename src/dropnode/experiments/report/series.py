@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
@@ -95,12 +96,27 @@ def summary_of(row: RowResult, measure: str) -> Summary:
     return row.accuracy if measure == "test_accuracy" else row.measures[measure]
 
 
+def drawable(plot: Plot, lines: Sequence[Line]) -> list[str]:
+    """Return the measures of a plot that have a value somewhere along the axis.
+
+    A horizontal line alone would be drawn over an axis without places.
+    """
+    rows = [row for line in lines for row in line.points.values()]
+    return [name for name in plot.measures if any(summary_of(row, name).n for row in rows)]
+
+
 def draw_plot(plot: Plot, lines: Sequence[Line]) -> Figure:
-    """Draw a panel per measure: means with standard deviations, a line per series."""
-    count = len(plot.measures)
+    """Draw a panel per measure: means with standard deviations, a line per series.
+
+    A measure without any value has no panel; at least one has to have one.
+    """
+    measures = drawable(plot, lines)
+    count = len(measures)
     figure = Figure(figsize=(WIDTH, 0.5 + 2.6 * count), layout="constrained")
     panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
-    for axes, measure in zip(panels, plot.measures, strict=True):
+    # The legend has the order of the lines; matplotlib would put horizontal ones first.
+    handles: dict[int, Any] = {}
+    for axes, measure in zip(panels, measures, strict=True):
         for place, line in enumerate(lines):
             style = {
                 "color": LINES[place % len(LINES)],
@@ -110,14 +126,14 @@ def draw_plot(plot: Plot, lines: Sequence[Line]) -> Figure:
             if line.level is not None:
                 mean = summary_of(line.level, measure).mean
                 if mean is not None:
-                    axes.axhline(mean, linewidth=1.1, **style)
+                    handles[place] = axes.axhline(mean, linewidth=1.1, **style)
                 continue
             known = [
                 (x, summary)
                 for x, row in line.points.items()
                 if (summary := summary_of(row, measure)).mean is not None
             ]
-            axes.errorbar(
+            handles[place] = axes.errorbar(
                 [x for x, _ in known],
                 [summary.mean for _, summary in known],
                 yerr=[summary.std or 0.0 for _, summary in known],
@@ -136,6 +152,6 @@ def draw_plot(plot: Plot, lines: Sequence[Line]) -> Figure:
         panels[-1].xaxis.set_minor_locator(NullLocator())
         panels[-1].set_xticks(places, [f"{place:g}" for place in places])
     panels[-1].set_xlabel(plot.x)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=3)
+    shown = [handles[place] for place in sorted(handles)]
+    figure.legend(handles=shown, loc="outside upper left", ncols=3)
     return figure

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from dropnode.experiments.writers import claim_datasets, measure_title, measured, tests_of_claims
+from dropnode.experiments.statistics import Summary
+from dropnode.experiments.writers import (
+    NOTHING,
+    claim_datasets,
+    interval,
+    measure_title,
+    measured,
+    tests_of_claims,
+)
 
 FAR = 1.0
 """A difference from the paper's figure of more percentage points than this is marked."""
@@ -22,12 +30,39 @@ def settings_text(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}\u00a0=\u00a0{value}" for key, value in config.items())
 
 
+def _minus(number: str) -> str:
+    """Return a number, or several, with the sign that the whole page has."""
+    return number.replace("-", "−")
+
+
 def _fixed(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}".replace("-", "−")
+    return NOTHING if value is None else _minus(f"{value:.2f}")
 
 
 def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2f}".replace("-", "−")
+    return NOTHING if value is None else _minus(f"{value:+.2f}")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return _minus(interval(low, high))
+
+
+def _measured(summary: Summary, name: str) -> str:
+    return _minus(measured(summary, name))
+
+
+def _accuracy_interval(accuracy: Summary) -> str:
+    """Return the interval of a mean accuracy, in percent, of which there are 0 to 100.
+
+    Examples
+    --------
+    >>> _accuracy_interval(Summary(n=3, mean=99.0, std=0.5, ci95=1.5)).replace("\u00a0", " ")
+    '97.50 to 100.00'
+    """
+    if accuracy.mean is None or accuracy.ci95 is None:
+        return NOTHING
+    low, high = accuracy.mean - accuracy.ci95, accuracy.mean + accuracy.ci95
+    return f"{_fixed(max(low, 0.0))}\u00a0to\u00a0{_fixed(min(high, 100.0))}"
 
 
 def _is_far(difference: float | None) -> bool:
@@ -44,7 +79,7 @@ def _chance(value: float | None) -> str:
     ('0.0312', '1.2 × 10⁻⁹', '< 10⁻³⁰⁰')
     """
     if value is None:
-        return "–"
+        return NOTHING
     if value == 0:
         return "< 10⁻³⁰⁰"
     if value >= 0.001:
@@ -69,7 +104,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "moment": _moment,
     "settings": settings_text,
     "seeds": count_seeds,
-    "measured": measured,
+    "interval": _interval,
+    "measured": _measured,
+    "accuracy_interval": _accuracy_interval,
     "measure_title": measure_title,
     "claim_datasets": claim_datasets,
     "tests_of_claims": tests_of_claims,
