@@ -71,7 +71,9 @@ def as_markdown(results: Results) -> str:
     title = markdown_text(" ".join(results.title.split()))
     parts = [f"# {title}", markdown_text(results.description), f"    {command}"]
     if results.rows:
-        parts.append("Test accuracy in percent: mean ± standard deviation (seeds), and the paper's")
+        compared = any(row.paper is not None for row in results.rows)
+        told = "Test accuracy in percent: mean ± standard deviation (seeds)"
+        parts.append(f"{told}, and the paper's" if compared else told)
         parts.append(_markdown(*_grid(results, "", _ours_and_paper)))
     if results.absent:
         parts.append(markdown_text(absence(results)))
