@@ -14,9 +14,13 @@ from small_graphs import small_graph
 from dropnode.analysis.attacks import prbcd as module
 from dropnode.analysis.attacks.flips import apply_flips, budget
 from dropnode.analysis.attacks.prbcd import Operator, Prbcd, prbcd
+from dropnode.analysis.attacks.surrogate import Task, logits_of, trained
+from dropnode.data import per_class_split
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.methods.table import make_method
+from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.randomness import Stream
 
 QUICK = Prbcd(rate=0.1, epochs=2, block=300)
 
@@ -122,6 +126,39 @@ def test_the_gradient_of_edge_weights_is_that_of_a_dense_operator() -> None:
     torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(weights.grad, other.grad.float(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(inputs.grad, others.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("labelled", [2, 6])
+def test_the_poisoned_network_is_that_of_metattack_trained_anew(labelled: int) -> None:
+    """With few labels and with more of them than features, it is computed in two ways."""
+    graph = small_graph()
+    assert graph.num_features == 12  # between the numbers of labelled nodes
+    graph = graph.with_split(per_class_split(graph.labels, labelled, 3, seed=0))
+    features = SparseMatrix.from_scipy(graph.features)
+    surrogate = module._Retrained(graph, features, Stream(0), lambda: None)
+    assert surrogate.by_features == (labelled == 6)
+    ends = torch.tensor(np.stack(graph.adjacency.tocoo().coords), dtype=torch.long)
+    weights = torch.ones(ends.shape[1], requires_grad=True)
+    found = surrogate.logits(surrogate.inputs, Operator(ends, weights, graph.num_nodes))
+
+    train = surrogate.train_nodes
+    targets = torch.zeros(graph.num_nodes, 3)
+    targets[train] = surrogate.targets
+    task = Task(features, train, targets, torch.zeros(graph.num_nodes))
+    clean = SparseMatrix.from_scipy(normalise(graph.adjacency), symmetric=True)
+    last = trained(clean, task, surrogate.start, module.STEPS, rate=0.1, momentum=0.9)
+    torch.testing.assert_close(found, logits_of(clean, features, last), rtol=1e-4, atol=1e-4)
+
+    # The slope along a random direction of weights, by differences.
+    aim = torch.tensor(np.random.default_rng(0).normal(size=found.shape), dtype=torch.float32)
+    (slopes,) = torch.autograd.grad((found * aim).sum(), weights)
+    step = 1e-2 * torch.ones_like(weights)
+    with torch.no_grad():
+        above, below = (
+            (surrogate.logits(surrogate.inputs, Operator(ends, each, graph.num_nodes)) * aim).sum()
+            for each in (weights + step, weights - step)
+        )
+    assert (slopes * step).sum().item() == pytest.approx((above - below).item() / 2, rel=0.02)
 
 
 def test_a_block_below_the_budget_is_refused(graph: Graph) -> None:

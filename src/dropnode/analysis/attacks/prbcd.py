@@ -45,19 +45,20 @@ from dropnode.graph import Graph
 from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.propagation import Features, SparseMatrix, feature_columns, units
 from dropnode.ops.randomness import Stream
 from dropnode.settings import MOST_REPEATS, Config, choice, count, positive, seed
 from dropnode.training import train
 
-REVISION = 1
+REVISION = 2
 """Raised when a change of code changes the flips of the same graph, options and seed."""
 
 STEPS = 100
 """Steps of gradient descent that the surrogate of a poisoning attack is trained for."""
 
-GATHERED = 100_000
-"""Edges whose messages exist at a time in the gradient of edge weights."""
+GATHERED = 250_000
+"""How many numbers of messages exist at a time in the gradient of edge weights: as many as caches
+hold."""
 
 
 @dataclass(frozen=True)
@@ -225,29 +226,41 @@ class _Fixed(_Surrogate):
 
 
 class _Retrained(_Surrogate):
-    """A linear graph convolutional network, trained anew on every graph it is asked about."""
+    """A linear graph convolutional network, trained anew on every graph it is asked about.
+
+    Its training needs the rows of Â² X that belong to labelled nodes. Two hops give them from X,
+    or, because Â is symmetric, from columns of the identity: whichever has fewer columns.
+    """
 
     def __init__(
         self, graph: Graph, features: Features, stream: Stream, tell: Callable[[], None]
     ) -> None:
         super().__init__(tell)
         assert graph.split is not None
-        train = torch.from_numpy(graph.split.train.copy())
+        self.train_nodes = torch.from_numpy(graph.split.train.copy())
         labels = torch.from_numpy(graph.labels[graph.split.train])
         self.targets = F.one_hot(labels, graph.num_classes).float()
         self.features = features
         self.start: Weights = initial_weights(
             features.shape[1], 16, graph.num_classes, stream.generator()
         )
-        # Columns of the identity: two hops from them, the graph is all that training sees.
-        self.inputs = torch.zeros(graph.num_nodes, len(train))
-        self.inputs[train, torch.arange(len(train))] = 1.0
+        self.by_features = features.shape[1] < len(labels)
+        if self.by_features:
+            self.inputs = feature_columns(features, 0, features.shape[1])
+        else:
+            self.inputs = units(self.train_nodes, graph.num_nodes)
 
     def logits(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
-        inputs = (transposed(self.features) @ (operator @ (operator @ x))).T
-        weights = unrolled(inputs, self.targets, self.start, STEPS, rate=0.1, momentum=0.9)
+        smoothed = operator @ (operator @ x)
+        if self.by_features:
+            weights = self._trained(smoothed[self.train_nodes])
+            return smoothed @ weights.first @ weights.second
+        weights = self._trained((transposed(self.features) @ smoothed).T)
         hidden = self.features @ weights.first
         return (operator @ (operator @ hidden)) @ weights.second
+
+    def _trained(self, inputs: torch.Tensor) -> Weights:
+        return unrolled(inputs, self.targets, self.start, STEPS, rate=0.1, momentum=0.9)
 
 
 class Operator:
@@ -291,7 +304,7 @@ class _Gather(torch.autograd.Function):
         edges, x = ctx.saved_tensors
         by_weights = [
             (gradient[target] * x[source]).sum(dim=1)
-            for target, source in edges.split(GATHERED, dim=1)
+            for target, source in edges.split(max(1, GATHERED // x.shape[1]), dim=1)
         ]
         return None, torch.cat(by_weights), ctx.matrix @ gradient, None
 
