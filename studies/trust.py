@@ -45,7 +45,7 @@ from dropnode.analysis.conformal import (
 from dropnode.analysis.uncertainty import sample_uncertainty
 from dropnode.data import load_dataset
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
 from dropnode.training import train

@@ -6,6 +6,9 @@ bug of ours and keeps its traceback. The command line exits with an error's ``ex
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class DropnodeError(Exception):
     """Base class of the errors that a caller can correct: the call or the input was wrong."""
@@ -59,3 +62,11 @@ class StoreError(WorkError):
 
 class GraphWarning(UserWarning):
     """Something in the input was repaired; the graph's ``notes`` have the same sentence."""
+
+
+def warn_caller(message: str) -> None:
+    """Warn with a :class:`GraphWarning` that names the first line outside of the package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dropnode":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, GraphWarning, stacklevel=level)

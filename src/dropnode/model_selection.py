@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from dropnode.errors import GraphError
-from dropnode.graph.checks import UNKNOWN, encode_labels
+from dropnode.graph.labels import UNKNOWN, encode_labels
 
 
 class TransductiveKFold(StratifiedKFold):

@@ -31,8 +31,8 @@ from dropnode.errors import ModelError
 from dropnode.files import json_bytes, read_content, record_sha256, write_bytes
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, compressed_rows
-from dropnode.graph.checks import PARTS
 from dropnode.graph.mapped import MappedGraph, open_mapped
+from dropnode.graph.split import PARTS
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.ensemble import Ensemble
 from dropnode.methods.table import method_type

@@ -38,7 +38,7 @@ from dropnode.files import (
     to_path,
     write_json,
 )
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.inspection import Comparison, features_alone
 from dropnode.saving import load_encoders, load_trust
 from dropnode.tables import Encoders, Tables

@@ -11,7 +11,7 @@ import dropnode.assessment.held_out as module
 from dropnode.assessment import hold_out
 from dropnode.estimator import GrandClassifier
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 
 
 def few_labels(graph: Graph) -> Graph:

@@ -481,7 +481,7 @@ def test_a_class_without_training_nodes_is_scored(community: Graph, method: str)
     split = community.split
     known = community.labels[split.train] != 2
     seen = community.labels[split.val] != 2
-    short = dropnode.graph.graph.Split(split.train[known], split.val[seen], split.test)
+    short = dropnode.graph.Split(split.train[known], split.val[seen], split.test)
     cut = {} if method in ("logistic", "label-propagation") else {"max_epochs": 60}
     for weights in (None, "balanced") if method != "label-propagation" else (None,):
         with pytest.warns(GraphWarning, match="no label teaches it"):

@@ -14,7 +14,7 @@ from dropnode.analysis.explain import explain
 from dropnode.data.generators import sbm
 from dropnode.errors import ConfigError, ModelError, WorkError
 from dropnode.estimator import fitting
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.methods.ensemble import Ensemble
 
 QUICK: dict[str, Any] = {"max_epochs": 3, "order": 2, "hidden": 8}

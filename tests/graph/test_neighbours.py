@@ -19,8 +19,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from dropnode.errors import GraphError
 from dropnode.graph import Graph
-from dropnode.graph.checks import to_nodes
 from dropnode.graph.neighbours import NeighbourIndex, nearest_neighbour_graph
+from dropnode.graph.nodes import to_nodes
 
 LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
 

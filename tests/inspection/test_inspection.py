@@ -10,7 +10,7 @@ import pytest
 from dropnode.assessment import HeldOut
 from dropnode.data import load_dataset
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.inspection import (
     Comparison,
     advice,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropnode.graph.checks import to_adjacency
+from dropnode.graph.edges import to_adjacency
 from dropnode.tables import sorting
 from dropnode.tables.sorting import EdgeSorter
 

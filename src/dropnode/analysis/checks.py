@@ -8,7 +8,7 @@ import numpy as np
 
 from dropnode.errors import ConfigError
 from dropnode.graph.arrays import to_array
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 
 ROUNDING = 1e-3
 """How far from 1 the sum of probabilities may be: those of 16 bits are rounded that much."""

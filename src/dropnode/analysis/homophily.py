@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from scipy.special import entr
 
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 
 
 @dataclass(frozen=True, eq=False)

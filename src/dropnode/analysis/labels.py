@@ -17,7 +17,7 @@ from dropnode.analysis.checks import check_nodes, check_probabilities
 from dropnode.analysis.layers import polynomial
 from dropnode.errors import ConfigError
 from dropnode.graph.arrays import plain, to_array
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
 from dropnode.settings import count, read_value, repeats

@@ -13,7 +13,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from dropnode.analysis.explain import Explanation
 from dropnode.analysis.tree import Tree
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import count, read_value
 
 # Colours that remain distinct for colour-blind readers.

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
 from dropnode.graph.arrays import Matrix, to_array
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import count, read_value
 from dropnode.training import Method
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from dropnode.analysis.labels import label_folds
 from dropnode.estimator import GrandClassifier
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 
 FOLDS = 5
 """How many parts the labels are divided into."""

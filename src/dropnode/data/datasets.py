@@ -19,7 +19,7 @@ from dropnode.data.sources import obtain, whereabouts
 from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import read_value, seed
 
 READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {

@@ -32,8 +32,8 @@ from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.files import atomic_write, exists, to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.archives import load_arrays
-from dropnode.graph.checks import PARTS
 from dropnode.graph.mapped import is_mapped_folder, open_mapped
+from dropnode.graph.split import PARTS
 from dropnode.settings import shown
 
 ENDING = ".npz"

@@ -6,7 +6,7 @@ import numpy as np
 
 from dropnode.errors import GraphError
 from dropnode.graph import Split
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import read_value
 from dropnode.settings import seed as seed_field
 

@@ -34,9 +34,10 @@ from dropnode.estimator.labels import own_split, scored_nodes, validation_record
 from dropnode.files import to_path
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, plain
-from dropnode.graph.checks import UNKNOWN, canonical
 from dropnode.graph.foreign import refuse_graph
+from dropnode.graph.labels import UNKNOWN
 from dropnode.graph.neighbours import NeighbourIndex
+from dropnode.graph.nodes import canonical
 from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.ensemble import Ensemble

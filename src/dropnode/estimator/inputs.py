@@ -16,8 +16,10 @@ from sklearn.utils.validation import column_or_1d
 from dropnode.errors import ConfigError, GraphError
 from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix, to_float32
-from dropnode.graph.checks import UNKNOWN, encode_labels, matrix_links, to_codes, to_rows, who
+from dropnode.graph.edges import matrix_links
 from dropnode.graph.foreign import refuse_graph
+from dropnode.graph.labels import UNKNOWN, encode_labels, to_codes
+from dropnode.graph.nodes import to_rows, who
 
 BY_NODE = (
     "GrandClassifier(graph=Graph.from_scipy(adjacency, X)), of which fit, predict and "

@@ -12,7 +12,7 @@ from dropnode.data.splits import check_fraction, every_label_split, stratified_h
 from dropnode.errors import ConfigError, GraphError
 from dropnode.estimator.inputs import same_nodes
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import shown
 from dropnode.training import Outcome
 

@@ -21,7 +21,7 @@ from dropnode.analysis import metrics, smoothing
 from dropnode.errors import ConfigError
 from dropnode.experiments import theory_measures
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import suggestion
 from dropnode.training import Method, Outcome
 

@@ -27,7 +27,7 @@ from dropnode.data.splits import SHARES
 from dropnode.errors import ConfigError
 from dropnode.files import exists, is_text
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import (
     MOST_REPEATS,
     Config,

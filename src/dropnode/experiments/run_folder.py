@@ -26,7 +26,7 @@ from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.measures import Training
 from dropnode.files import is_vacant, remove_leftovers, seal, write_json
 from dropnode.graph import Graph
-from dropnode.graph.checks import PARTS
+from dropnode.graph.split import PARTS
 from dropnode.methods.base import NodeClassifier
 from dropnode.saving import save_model
 from dropnode.settings import read_record, read_sealed

@@ -45,7 +45,7 @@ from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Data
 from dropnode.files import FolderLock, atomic_write, remove_leftovers, seal, write_json
 from dropnode.graph import Split
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.methods.grand.model import Grand
 from dropnode.methods.table import GRAND_VARIANTS, configuration, method_type
 from dropnode.settings import read_sealed

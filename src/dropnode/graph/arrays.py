@@ -154,6 +154,18 @@ def sound(matrix: Any) -> Any:
         ) from error
 
 
+def freeze(*members: Matrix) -> None:
+    """Make the arrays of dense or sparse matrices read-only."""
+    for array in array_members(*members):
+        array.flags.writeable = False
+
+
+def array_members(*members: Matrix) -> list[np.ndarray]:
+    """Return the arrays that make up dense or sparse matrices."""
+    made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
+    return [array for arrays in made_of for array in arrays]
+
+
 def _checked_tensor(tensor: Any) -> Any:
     """Return a sparse tensor whose indices torch has checked, which it does on request only."""
     import torch

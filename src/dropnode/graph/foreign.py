@@ -44,3 +44,9 @@ def refuse_graph(value: Any, place: str = "") -> None:
             f"a {name} stands where {place or 'an array'} is expected; make a dropnode.Graph of "
             f"it with {call}, which fit, predict and score take in place of X"
         )
+
+
+def instead(value: Any) -> str:
+    """Return the end of a message about an object that another builder takes."""
+    found = kind_of(value)
+    return "" if found is None else f"; for a {found[0]}, call {found[1]}"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,71 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from dropnode.errors import GraphError, GraphWarning
-from dropnode.graph.arrays import Matrix, to_float32
-from dropnode.graph.checks import (
-    PARTS,
-    UNKNOWN,
-    Links,
-    edge_links,
-    matrix_links,
-    to_adjacency,
-    to_codes,
-    to_nodes,
-    to_positions,
-    who,
-)
-from dropnode.graph.foreign import kind_of
-from dropnode.graph.pyg import to_pairs, to_parts, to_weights
+from dropnode.errors import GraphError, warn_caller
+from dropnode.graph.arrays import Matrix, array_members, freeze
+from dropnode.graph.edges import Links, edge_links, matrix_links, to_adjacency
+from dropnode.graph.foreign import instead
+from dropnode.graph.labels import UNKNOWN, to_codes
+from dropnode.graph.nodes import to_nodes
+from dropnode.graph.nx import networkx_parts
+from dropnode.graph.pyg import to_data, to_pairs, to_parts, to_weights
+from dropnode.graph.split import Split, check_trainable
 from dropnode.settings import shown
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Split:
-    """Positions of the training, validation and test nodes.
-
-    Parameters
-    ----------
-    train, val, test : integer arrays
-        Disjoint node positions; a part may be empty.
-    name : str
-        The name of the split in results, such as ``"public"``.
-
-    Examples
-    --------
-    >>> Split(train=[0, 4], val=[1], test=[2, 3], name="tiny")
-    Split('tiny', 2/1/2)
-    """
-
-    train: np.ndarray
-    val: np.ndarray
-    test: np.ndarray
-    name: str = "custom"
-
-    def __post_init__(self) -> None:
-        parts = {part: to_positions(getattr(self, part), part) for part in PARTS}
-        values, counts = np.unique(np.concatenate(list(parts.values())), return_counts=True)
-        if (counts > 1).any():
-            raise GraphError(
-                f"node {values[counts > 1][0]} occurs more than once in split {self.name!r}; "
-                "put every node into at most one of train, val and test"
-            )
-        self.__setstate__(parts)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        _freeze(self.train, self.val, self.test)
-
-    def fingerprint(self) -> str:
-        """Return a sha256 of the three parts; the name does not count."""
-        digest = hashlib.sha256()
-        for part in (self.train, self.val, self.test):
-            digest.update(len(part).to_bytes(8, "little") + part.astype("<i8").tobytes())
-        return digest.hexdigest()
-
-    def __repr__(self) -> str:
-        sizes = "/".join(f"{len(part):,}" for part in (self.train, self.val, self.test))
-        return f"Split({self.name!r}, {sizes})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,7 +108,7 @@ class Graph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         # NumPy forgets that an array was read-only when it copies or pickles it.
         vars(self).update(state)
-        _freeze(self.adjacency, self.features, self.labels, self.ids)
+        freeze(self.adjacency, self.features, self.labels, self.ids)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         # It never changes. scikit-learn copies the parameters of an estimator for every fit.
@@ -252,28 +195,9 @@ class Graph:
         Nodes keep their networkx names as ids. A node without the label attribute is unlabelled,
         an edge without the weight attribute weighs 1.
         """
-        if not callable(getattr(graph, "nodes", None)) or not hasattr(graph, "edges"):
-            raise GraphError(
-                f"{shown(graph)} is no graph; expected one of networkx{_instead(graph)}"
-            )
-        rows = []
-        for node, data in graph.nodes(data=True):
-            row = to_float32(data.get(features, []), f"the features of node {node!r}")
-            row = (row.toarray() if sp.issparse(row) else row).ravel()
-            rows.append(row)
-            if len(row) == 0 or len(row) != len(rows[0]):
-                raise GraphError(
-                    f"node {node!r} has {len(row) or 'no'} features in its attribute {features!r}; "
-                    "give every node equally many, or name another attribute with features="
-                )
+        edges, rows, values, weights = networkx_parts(graph, features, labels, weight)
         return cls.from_edges(
-            list(graph.edges()),
-            np.stack(rows) if rows else np.empty((0, 1)),
-            [data.get(labels) for _, data in graph.nodes(data=True)],
-            weights=[data.get(weight, 1.0) for _, _, data in graph.edges(data=True)],
-            ids=list(graph),
-            split=split,
-            name=name,
+            edges, rows, values, weights=weights, ids=list(graph), split=split, name=name
         )
 
     @classmethod
@@ -288,7 +212,7 @@ class Graph:
             if getattr(data, needed, None) is None:
                 raise GraphError(
                     f"the Data object has no {needed}; it needs x, one row per node, and "
-                    f"edge_index{_instead(data)}"
+                    f"edge_index{instead(data)}"
                 )
         parts: Any = to_parts(data)
         weights, told = to_weights(data)
@@ -302,7 +226,7 @@ class Graph:
             name=name,
         )
         for note in told:
-            warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
+            warn_caller(f"{name}: {note}")
         return replace(graph, notes=told + graph.notes)
 
     def to_pyg(self) -> Any:
@@ -310,24 +234,7 @@ class Graph:
 
         Features become dense, as PyG's layers expect them. Nodes keep their order, not their ids.
         """
-        import torch
-        from torch_geometric.data import Data
-
-        entries = self.adjacency.tocoo()
-        dense = self.features.toarray() if sp.issparse(self.features) else self.features.copy()
-        data = Data(
-            x=torch.from_numpy(dense),
-            edge_index=torch.from_numpy(np.stack(entries.coords).astype(np.int64)),
-            edge_weight=torch.from_numpy(entries.data.copy()),
-            y=torch.from_numpy(self.labels.copy()),
-            class_names=self.class_names,
-        )
-        if self.split is not None:
-            for part in PARTS:
-                mask = np.zeros(self.num_nodes, dtype=bool)
-                mask[getattr(self.split, part)] = True
-                data[f"{part}_mask"] = torch.from_numpy(mask)
-        return data
+        return to_data(self)
 
     @property
     def num_nodes(self) -> int:
@@ -371,7 +278,7 @@ class Graph:
         if len(codes) != self.num_nodes:
             raise _labels_missing(len(codes), self.num_nodes)
         members = (self.adjacency, self.features, codes, self.ids)
-        _freeze(codes)
+        freeze(codes)
         return replace(
             self,
             labels=codes,
@@ -389,36 +296,7 @@ class Graph:
         published so: a :class:`GraphWarning` says that no label teaches it.
         """
         split = self.split if split is None else self.with_split(split).split
-        classes = np.unique(self.labels[self.labels != UNKNOWN])
-        if len(classes) < 2:
-            found = f"only class {self.class_names[classes[0]]!r}" if len(classes) else "no node"
-            raise GraphError(f"{found} has a label; a classifier needs at least two classes")
-        if split is None:
-            raise GraphError("the graph has no split; add one with graph.with_split(Split(...))")
-        for part in ("train", "val"):
-            positions = getattr(split, part)
-            bare = positions[self.labels[positions] == UNKNOWN]
-            if len(bare):
-                raise GraphError(
-                    f"node {who(self.ids, bare[0])} is in the {part} part of split {split.name!r} "
-                    f"but has no label (such nodes: {len(bare):,}); label it, or remove it "
-                    "from the split"
-                )
-        absent = np.setdiff1d(np.arange(self.num_classes), self.labels[split.train])
-        if not len(absent):
-            return
-        names = ", ".join(repr(self.class_names[code]) for code in absent)
-        found = f"the training part of split {split.name!r} has no node of class {names}"
-        tested = np.isin(self.labels[split.test], absent)
-        learnt = self.num_classes - len(absent)
-        if learnt < 2 or len(np.setdiff1d(absent, self.labels[split.test])):
-            raise GraphError(f"{found}; add a labelled node of each class to it")
-        warnings.warn(
-            f"{found}, so that no label teaches it, although "
-            f"{np.count_nonzero(tested):,} of {len(split.test):,} test nodes are of it",
-            GraphWarning,
-            stacklevel=_outside(),
-        )
+        check_trainable(split, self.labels, self.class_names, self.ids)
 
     def fingerprint(self) -> str:
         """Return a sha256 of edges, features, labels and classes, which identifies the data.
@@ -454,12 +332,12 @@ class Graph:
         Parameters
         ----------
         nodes : (features, ids)
-            As :func:`dropnode.graph.checks.to_nodes` returns them.
+            As :func:`dropnode.graph.nodes.to_nodes` returns them.
         links : (sources, targets, weights)
-            As :func:`~dropnode.graph.checks.matrix_links` or
-            :func:`~dropnode.graph.checks.edge_links` returns them.
+            As :func:`~dropnode.graph.edges.matrix_links` or
+            :func:`~dropnode.graph.edges.edge_links` returns them.
         classes : (codes, names)
-            As :func:`~dropnode.graph.checks.to_codes` returns them.
+            As :func:`~dropnode.graph.labels.to_codes` returns them.
         """
         features, ids = nodes
         codes, names = classes
@@ -467,40 +345,15 @@ class Graph:
             raise _labels_missing(len(codes), len(ids))
         adjacency, notes = to_adjacency(links, ids)
         members = (adjacency, features, codes, ids)
-        _freeze(*members)
+        freeze(*members)
         checked = tuple(array_members(*members))
         graph = cls(*members, names, split, name, notes, _checked=checked)
         for note in notes:
-            warnings.warn(f"{name}: {note}", GraphWarning, stacklevel=_outside())
+            warn_caller(f"{name}: {note}")
         return graph
-
-
-def _instead(value: Any) -> str:
-    """Return the end of a message about an object that another builder takes."""
-    found = kind_of(value)
-    return "" if found is None else f"; for a {found[0]}, call {found[1]}"
 
 
 def _labels_missing(labels: int, nodes: int) -> GraphError:
     return GraphError(
         f"{labels:,} labels for {nodes:,} nodes; give one label per node, -1 where it is unknown"
     )
-
-
-def _freeze(*members: Matrix) -> None:
-    for array in array_members(*members):
-        array.flags.writeable = False
-
-
-def array_members(*members: Matrix) -> list[np.ndarray]:
-    """Return the arrays that make up dense or sparse matrices."""
-    made_of = ((m.data, m.indices, m.indptr) if sp.issparse(m) else (m,) for m in members)
-    return [array for arrays in made_of for array in arrays]
-
-
-def _outside() -> int:
-    """Return the stack level of the first line outside the package, in the user's code."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dropnode":
-        frame, level = frame.f_back, level + 1
-    return level

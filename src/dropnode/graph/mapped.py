@@ -32,7 +32,8 @@ import scipy.sparse as sp
 
 from dropnode.errors import ConfigError, DataError
 from dropnode.files import file_sha256, seal, to_path, write_json
-from dropnode.graph.graph import Graph, array_members
+from dropnode.graph.arrays import array_members
+from dropnode.graph.graph import Graph
 from dropnode.settings import read_record, read_sealed
 
 MANIFEST, CHECKED = "manifest.json", "checked.json"

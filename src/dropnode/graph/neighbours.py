@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from dropnode.errors import GraphError
 from dropnode.graph.arrays import Matrix, held_like, lighter
-from dropnode.graph.checks import to_nodes
+from dropnode.graph.nodes import to_nodes
 
 SAMPLE = 1000
 """How many rows are looked at to estimate how far apart rows usually are."""
@@ -39,7 +39,7 @@ class NeighbourIndex:
     Parameters
     ----------
     features : ndarray or csr_array of float32
-        Finite, as :func:`dropnode.graph.checks.to_nodes` returns them.
+        Finite, as :func:`dropnode.graph.nodes.to_nodes` returns them.
     k : int
         How many rows a row is joined to.
 

@@ -1,15 +1,18 @@
-"""What a ``Data`` object of PyTorch Geometric holds, read for :meth:`Graph.from_pyg`."""
+"""``Data`` objects of PyTorch Geometric, for :meth:`Graph.from_pyg` and :meth:`Graph.to_pyg`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
 from dropnode.graph.arrays import plain, to_array, to_float32
-from dropnode.graph.checks import PARTS
+from dropnode.graph.split import PARTS
+
+if TYPE_CHECKING:
+    from dropnode.graph.graph import Graph
 
 
 def to_pairs(edge_index: Any) -> np.ndarray:
@@ -62,3 +65,25 @@ def to_parts(data: Any) -> list[np.ndarray] | None:
             )
         parts.append(np.flatnonzero(chosen))
     return parts
+
+
+def to_data(graph: Graph) -> Any:
+    """Return a graph as a ``Data`` object."""
+    import torch
+    from torch_geometric.data import Data
+
+    entries = graph.adjacency.tocoo()
+    dense = graph.features.toarray() if sp.issparse(graph.features) else graph.features.copy()
+    data = Data(
+        x=torch.from_numpy(dense),
+        edge_index=torch.from_numpy(np.stack(entries.coords).astype(np.int64)),
+        edge_weight=torch.from_numpy(entries.data.copy()),
+        y=torch.from_numpy(graph.labels.copy()),
+        class_names=graph.class_names,
+    )
+    if graph.split is not None:
+        for part in PARTS:
+            mask = np.zeros(graph.num_nodes, dtype=bool)
+            mask[getattr(graph.split, part)] = True
+            data[f"{part}_mask"] = torch.from_numpy(mask)
+    return data

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.inspection.advice import advice
 from dropnode.inspection.comparison import Comparison, compare
 from dropnode.inspection.structure import Structure, structure_of

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dropnode.analysis.homophily import Homophily, homophily
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from dropnode.graph.arrays import Matrix
-from dropnode.graph.graph import array_members
+from dropnode.graph.arrays import Matrix, array_members
 from dropnode.graph.mapped import release
 from dropnode.ops.propagation import Features, SparseMatrix, as_csr, normalise
 from dropnode.ops.selection import feature_rows, row_entries, select_columns

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dropnode.assessment import share_interval
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.serve.served import Served
 
 LISTED = 100

@@ -16,7 +16,7 @@ from dropnode.analysis.labels import label_next
 from dropnode.analysis.tree import Tree
 from dropnode.csv_text import csv_rows
 from dropnode.errors import ConfigError, ModelError
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.saving import MODEL, feature_names, saved_versions
 from dropnode.settings import parse_json
 from dropnode.table_model import METRICS, MOST_NEXT, SUSPICIOUS, Predictions, TableModel

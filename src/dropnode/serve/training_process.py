@@ -31,7 +31,7 @@ def retrain(model: Path, out: Path, labels: dict[str, str | None]) -> None:
     # Imported late, because this takes seconds, in which the service may already have ended.
     from sklearn.base import clone
 
-    from dropnode.graph.checks import UNKNOWN
+    from dropnode.graph.labels import UNKNOWN
     from dropnode.table_model import TableModel
     from dropnode.tables import Tables
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dropnode.graph.checks import Links
+from dropnode.graph.edges import Links
 from dropnode.tables.files import read_table
 from dropnode.tables.ids import id_texts, places_of
 from dropnode.tables.numbers import NUMBER, read_numbers

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import shown
 from dropnode.tables.numbers import CODE, NUMBER
 from dropnode.tables.problems import Problems

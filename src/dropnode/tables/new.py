@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix
-from dropnode.graph.checks import to_adjacency
+from dropnode.graph.edges import to_adjacency
 from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.tables.edges import EdgeColumns, EdgeTable, read_edges
 from dropnode.tables.encoders import Encoders

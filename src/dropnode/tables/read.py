@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix
-from dropnode.graph.checks import Links, matrix_links, to_adjacency, to_codes, to_nodes
+from dropnode.graph.edges import Links, matrix_links, to_adjacency
+from dropnode.graph.labels import to_codes
 from dropnode.graph.neighbours import NeighbourIndex
+from dropnode.graph.nodes import to_nodes
 from dropnode.settings import count, read_value
 from dropnode.settings import seed as seed_field
 from dropnode.tables.column_encoders import Encoder

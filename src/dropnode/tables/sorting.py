@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dropnode.graph.checks import Links
+from dropnode.graph.edges import Links
 from dropnode.graph.mapped import ArrayWriter
 
 PARTS = 64
@@ -23,7 +23,7 @@ class EdgeSorter:
     """Edges, sorted outside of memory into the rows of a symmetric matrix.
 
     Parallel edges and both directions are merged by maximum weight, and self-loops and edges of
-    weight 0 are dropped, as :func:`dropnode.graph.checks.to_adjacency` does.
+    weight 0 are dropped, as :func:`dropnode.graph.edges.to_adjacency` does.
 
     Parameters
     ----------

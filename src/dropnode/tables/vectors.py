@@ -13,7 +13,7 @@ from dropnode.errors import DataError, GraphError
 from dropnode.files import explained, to_path
 from dropnode.graph.archives import load_arrays
 from dropnode.graph.arrays import Matrix, compressed_rows, to_float32
-from dropnode.graph.checks import canonical
+from dropnode.graph.nodes import canonical
 from dropnode.settings import shown
 from dropnode.tables.problems import Problems
 

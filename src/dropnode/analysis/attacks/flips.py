@@ -23,7 +23,7 @@ from dropnode.data.sources import cache_folder
 from dropnode.errors import ConfigError, GraphError, WorkError
 from dropnode.files import FolderLock, write_json
 from dropnode.graph import Graph
-from dropnode.graph.checks import UNKNOWN
+from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import read_json
 
 logger = logging.getLogger("dropnode.attacks")

@@ -18,7 +18,7 @@ from dropnode.data.catalogue import Entry
 from dropnode.data.readers import npz
 from dropnode.errors import ConfigError, DataError
 from dropnode.graph import Graph, Split
-from dropnode.graph.checks import PARTS
+from dropnode.graph.split import PARTS
 from dropnode.settings import read_json
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from dropnode import memory
 from dropnode.errors import GraphError, WorkError
-from dropnode.graph import Graph, Split, checks
-from dropnode.graph.checks import encode_labels
+from dropnode.graph import Graph, Split, nodes
+from dropnode.graph.labels import encode_labels
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 PATH = [(0, 1), (1, 2)]
@@ -593,7 +593,7 @@ def test_many_names_are_looked_up_as_few_are(ids: list[Any], data: st.DataObject
     features = np.ones((len(ids), 1))
     few = Graph.from_edges(pairs, features, ids=ids).adjacency.toarray()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checks, "MANY", 0)
+        patch.setattr(nodes, "MANY", 0)
         for edges in arrays:
             many = Graph.from_edges(edges, features, ids=ids).adjacency.toarray()
             np.testing.assert_array_equal(many, few)
@@ -603,7 +603,7 @@ def test_many_names_are_looked_up_as_few_are(ids: list[Any], data: st.DataObject
 
 
 def test_names_of_another_kind_are_unknown_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "MANY", 0)
+    monkeypatch.setattr(nodes, "MANY", 0)
     for ids, edges in (
         (["7", "8"], [(7, 8)]),
         ([7, 8], [("7", "8")]),
