@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +20,6 @@ import dropnode
 from dropnode.errors import ConfigError, GraphError, ModelError
 from dropnode.estimator.fitting import Fitted, Job, fitted, fitted_members
 from dropnode.estimator.inputs import (
-    check_graph,
     labelled_nodes,
     names_of,
     node_rows,
@@ -31,8 +29,16 @@ from dropnode.estimator.inputs import (
     table_graph,
 )
 from dropnode.estimator.labels import own_split, scored_nodes, validation_record
+from dropnode.estimator.parameters import (
+    UNVALIDATED_EPOCHS,
+    check_parameters,
+    configured,
+    lists_configuration_keys,
+    restored,
+    stored,
+)
 from dropnode.files import to_path
-from dropnode.graph import Graph, Split
+from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix, plain
 from dropnode.graph.foreign import refuse_graph
 from dropnode.graph.labels import UNKNOWN
@@ -42,46 +48,13 @@ from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.ensemble import Ensemble
 from dropnode.methods.grand.config import GrandConfig
-from dropnode.methods.presets import DEFAULT
-from dropnode.methods.table import configuration
 from dropnode.saving import load_model, save_model
-from dropnode.settings import Config, read_value, suggestion
-from dropnode.settings import count as count_field
+from dropnode.settings import read_value, suggestion
 from dropnode.settings import seed as seed_field
 from dropnode.training.progress import StepsBar
 
 if TYPE_CHECKING:
     from dropnode.tables import Encoders
-
-UNVALIDATED_EPOCHS = 200
-"""How many epochs to train if nothing validates. Consistency of the views prevents overfitting in a
-long training, so any number that is large enough for convergence will do."""
-
-
-FEW = 10
-"""With fewer labels of a class and nothing that validates, views need not agree: unlabelled nodes
-would often agree on a single class, and no validation node would tell. With one label per class of
-Cora, Citeseer and ACM: 27, 17 and 33 % with consistency, 39, 42 and 43 % without; with five labels
-78, 60 and 43 % against 73, 61 and 67 % (three splits each, rows of length two)."""
-
-
-MOST_MEMBERS = 1000
-"""The most members of an ensemble."""
-
-
-def _lists_configuration_keys(init: Callable[..., None]) -> Callable[..., None]:
-    """Give ``__init__`` a signature that lists every key of GrandConfig, None by default.
-
-    scikit-learn reads the parameters of an estimator from that signature, and so do help pages.
-    """
-    signature = inspect.signature(init)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    keys = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for name in GrandConfig.names()
-    ]
-    init.__signature__ = signature.replace(parameters=[*own, *keys])  # type: ignore[attr-defined]
-    return init
 
 
 class GrandClassifier(ClassifierMixin, BaseEstimator):
@@ -180,7 +153,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     max_epochs: int | None
     _index: NeighbourIndex | None = None
 
-    @_lists_configuration_keys
+    @lists_configuration_keys
     def __init__(
         self,
         preset: str | None = None,
@@ -235,7 +208,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             Graph, one per node. Weights of rows without a label do not count, and validation does
             not weight.
         """
-        self._check_parameters()
+        check_parameters(self.get_params(deep=False))
         nodes, classes, rows = self._training_graph(X, y, graph)
         weights = node_weights(sample_weight, rows, nodes.num_nodes)
         state = self.random_state
@@ -244,7 +217,10 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         epochs = UNVALIDATED_EPOCHS if self.max_epochs is None else self.max_epochs
         split = nodes.split or own_split(nodes, self.validation_fraction, int(seed), epochs)
         nodes.check_trainable(split)
-        self.preset_, config = self._configuration(nodes, split)
+        asked = {key: getattr(self, key) for key in GrandConfig.names()}
+        asked = {key: value for key, value in asked.items() if value is not None}
+        asked |= self.options or {}
+        self.preset_, config = configured(self.method, self.preset, asked, nodes, split)
         self.seed_, self.validated_ = int(seed), len(split.val) > 0
         job = Job(
             self.method, config, nodes, split, classes, self.class_weight, weights, self.device
@@ -330,27 +306,19 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         :class:`~dropnode.table_model.TableModel`.
         """
         check_is_fitted(self, "method_")
-        folder = to_path(folder)
-        parameters = self.get_params()
-        by_node = parameters.pop("graph") is not None
-        if isinstance(self.class_weight, dict):
-            # JSON would turn classes into text if they were keys.
-            parameters["class_weight"] = list(self.class_weight.items())
         save_model(
-            folder,
+            to_path(folder),
             self.method_,
             self.graph_,
             classes=self.classes_,
             provenance={"preset": self.preset_, "seed": self.seed_},
             extra={
-                "parameters": {name: _plain(value) for name, value in parameters.items()},
+                **stored(self.get_params(deep=False)),
                 "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
                 "history": self.history_,
                 "validation_history": self.validation_history_,
                 "best_epoch": self.best_epoch_,
                 "validation": self.validation_,
-                # The graph is saved once, as the one that was trained on.
-                "by_node": by_node,
             },
             encoders=encoders,
             trust=trust,
@@ -360,18 +328,13 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, folder: str | Path, device: str = "cpu") -> GrandClassifier:
         """Load a model of :meth:`save` or ``dropnode train``; predictions are bit-identical."""
         saved = load_model(to_path(folder), device)
-        parameters = saved.extra.get("parameters", _parameters(saved.method))
         try:
-            model = cls(**parameters | {"device": device})
-            if isinstance(model.class_weight, list):
-                model.class_weight = dict(model.class_weight)
+            model = cls(**restored(saved) | {"device": device})
         except (TypeError, ValueError) as error:
             raise ModelError(
                 f"{folder} has parameters that dropnode {dropnode.__version__} cannot use "
                 f"({error}); load it with the version that saved it, or train again"
             ) from error
-        if saved.extra.get("by_node"):
-            model.graph = saved.graph
         model._learnt(saved.method, saved.graph, saved.classes)
         model.n_features_in_ = saved.graph.num_features
         if saved.extra.get("feature_names"):
@@ -418,13 +381,6 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         nodes = table_graph(features, adjacency, (codes, names_of(classes)))
         return nodes, classes, np.arange(nodes.num_nodes)
 
-    def _check_parameters(self) -> None:
-        """Raise :class:`ConfigError` if a parameter has a wrong type, before any work is done."""
-        for name, kind in _KINDS.items():
-            read_value(kind, getattr(self, name), name)
-        read_value(int, self.ensemble, "ensemble", count_field(most=MOST_MEMBERS))
-        check_graph(self.graph)
-
     def _features(self, X: Any, **options: Any) -> Matrix:
         """Return a copy of the features of a table, checked as in scikit-learn."""
         refuse_graph(X, "a table of features")
@@ -449,19 +405,6 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         with StepsBar("members trained", console) as bar:
             members = fitted_members(job, range(seed, seed + self.ensemble), bar.watch)
         return members[0], Ensemble([each.method for each in members])
-
-    def _configuration(self, graph: Graph, split: Split) -> tuple[str, Config]:
-        name, config = configuration(self.method, graph.catalogue_name, self.preset)
-        given = {key: getattr(self, key) for key in GrandConfig.names()}
-        given = {key: value for key, value in given.items() if value is not None}
-        given |= self.options or {}
-        if not len(split.val):
-            if "max_epochs" in config.names():
-                given.setdefault("max_epochs", UNVALIDATED_EPOCHS)
-            counts = np.bincount(graph.labels[split.train], minlength=graph.num_classes)
-            if name == DEFAULT and counts.min() < FEW and "consistency_weight" in config.names():
-                given.setdefault("consistency_weight", 0.0)
-        return name, config.replace(**given)
 
     def _learnt(self, method: NodeClassifier, graph: Graph, classes: np.ndarray) -> None:
         self.method_, self.config_ = method, method.config
@@ -497,27 +440,3 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         if self._index is None:
             self._index = NeighbourIndex(known, self.n_neighbors)
         return self.method_.new_logits(features, self._index.links(features))
-
-
-_KINDS: dict[str, Any] = {
-    "preset": str | None,
-    "method": str,
-    "n_neighbors": int,
-    "validation_fraction": float | None,
-    "device": str,
-    "class_weight": Mapping[Any, float] | Literal["balanced"] | None,
-    "options": Mapping[str, Any] | None,
-}
-"""The types of the parameters that are no keys of a configuration."""
-
-
-def _parameters(method: NodeClassifier) -> dict[str, Any]:
-    """Return the parameters of an estimator that trains a method with this configuration."""
-    config, ours = method.config.as_dict(), GrandConfig.names()
-    parameters = {key: value for key, value in config.items() if key in ours}
-    options = {key: value for key, value in config.items() if key not in ours}
-    return parameters | {"method": method.name, "options": options or None}
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
