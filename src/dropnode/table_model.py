@@ -2,7 +2,7 @@
 
 The folder of a model that was fitted to tables::
 
-    model.json, weights.safetensors, graph.safetensors   the model, see saving.py
+    model.json, weights.safetensors, graph.safetensors   the model, see dropnode.saving
     predictions.csv        every node: its label, the predicted class, its confidence, its set
     metrics.json           how good models were that were trained without the labels they judge
     held_out.png           the same as a picture

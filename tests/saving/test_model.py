@@ -16,7 +16,7 @@ import torch
 from safetensors import numpy as safetensors
 
 import damage
-import dropnode.saving
+import dropnode.saving.model
 from dropnode.errors import ModelError
 from dropnode.files import record_sha256
 from dropnode.graph import Graph, Split
@@ -255,7 +255,7 @@ def test_a_save_that_is_cut_short_leaves_the_model_that_was_there(
     """The disk fills up after some of the three files were written over an older model."""
     before = load_model(saved).method.logits()
     other = trained(community.with_split(Split([0, 8, 16], [], [])), configure(), seed=5)
-    write, written = dropnode.saving.write_bytes, []
+    write, written = dropnode.saving.model.write_bytes, []
 
     def failing(path: Path, data: bytes) -> None:
         if len(written) == finished:
@@ -263,7 +263,7 @@ def test_a_save_that_is_cut_short_leaves_the_model_that_was_there(
         write(path, data)
         written.append(path)
 
-    monkeypatch.setattr(dropnode.saving, "write_bytes", failing)
+    monkeypatch.setattr(dropnode.saving.model, "write_bytes", failing)
     with pytest.raises(OSError, match="No space left"):
         save_model(saved, other, community.with_split(None))
 
