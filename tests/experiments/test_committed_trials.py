@@ -30,6 +30,7 @@ FIXED = {
     "label-rates": (780, "a93b870dc2388917"),
     "label-rates-splits": (240, "e7b338bc20aaf589"),
     "large": (824, "c621d40633705373"),
+    "oversmoothing": (300, "d221dad873440d03"),
     "presets": (446, "8d7f5c8082c72d38"),
     "pubmed-settings": (30, "57a703fe756b93c7"),
     "robustness-metattack": (1405, "37c7995c82156c2e"),
