@@ -6,6 +6,9 @@ BIN    := $(VENV)/bin
 # Modules are compiled when they are first imported: compiling all of torch, most of which is
 # never imported, takes as long as installing it.
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
+# Some containers forbid writing compiled modules. Then each of the hundreds of processes that the
+# tests start compiles torch again, which takes as long as everything else it does.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all lint docs figures clean
 

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 import oracles
 from dropnode.ops.kernels import sparse
-from dropnode.ops.kernels.sparse import compress, multiply, multiply_transposed, propagate
+from dropnode.ops.kernels.sparse import (
+    compress,
+    multiply,
+    multiply_sparse,
+    multiply_transposed,
+    propagate,
+)
 from oracles import assert_rounded
 from packing import assert_adjoint, csr, numbers, packed, random_csr, untouched
 
@@ -161,6 +167,19 @@ def test_a_product_with_wide_indices_has_the_same_bits() -> None:
     for index, out in zip((np.int32, np.int64), results, strict=True):
         multiply(csr(matrix, index), x, out)
     np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_product_of_sparse_matrices_has_the_bits_of_that_of_scipy(threads: int) -> None:
+    torch.set_num_threads(threads)
+    generator = np.random.default_rng(9)
+    for density in (0.0, 0.1, 1.0):
+        matrix, other = (random_csr(generator, *shape, density) for shape in ((20, 30), (30, 7)))
+        out = np.full((20, 7), np.nan, dtype=np.float32)
+        multiply_sparse(csr(matrix), csr(other), out)
+        expected = matrix.astype(np.float32) @ other.astype(np.float32)
+        np.testing.assert_array_equal(out, expected.toarray())
 
 
 @pytest.mark.usefixtures("threads")

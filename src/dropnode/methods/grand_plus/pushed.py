@@ -9,7 +9,8 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from dropnode.ops.kernels.memory import padded
+from dropnode.ops.kernels.memory import enabled, padded
+from dropnode.ops.kernels.sparse import Csr, multiply_sparse
 from dropnode.ops.propagation import Features, SparseMatrix, shared
 from dropnode.ops.randomness import Mask, Part, Stream
 from dropnode.ops.selection import feature_rows
@@ -107,4 +108,13 @@ class PushedRows:
         if isinstance(self.features, torch.Tensor):
             operator = SparseMatrix.from_scipy(matrix, self.device)
             return (operator @ self.features)[:, : self.width]
-        return torch.from_numpy((matrix @ self.features).toarray()).to(self.device)
+        if enabled():
+            product = np.empty((shape[0], self.width), dtype=np.float32)
+            multiply_sparse(_csr(matrix), _csr(self.features), product)
+        else:
+            product = (matrix @ self.features).toarray()
+        return torch.from_numpy(product).to(self.device)
+
+
+def _csr(matrix: sp.csr_array) -> Csr:
+    return matrix.indptr, matrix.indices, matrix.data

@@ -95,6 +95,16 @@ def multiply(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     in_parallel(lambda rows: kernel(*matrix, x, *rows, out), pieces)
 
 
+def multiply_sparse(matrix: Csr, other: Csr, out: np.ndarray) -> None:
+    """Write the product of two sparse matrices into ``out``, which is dense.
+
+    SciPy makes a sparse product, and passes through both matrices twice for that. The sums are
+    added up in the same order.
+    """
+    pieces = even_ranges(matrix[0], kernel_threads())
+    in_parallel(lambda rows: _sparse_product(*matrix, *other, *rows, out), pieces)
+
+
 def multiply_transposed(matrix: Csr, x: np.ndarray, out: np.ndarray) -> None:
     """Write the product of a transposed sparse matrix and a dense one into ``out``.
 
@@ -229,6 +239,19 @@ def _compress(starts, columns, values, words, factor, to_starts, to_columns, to_
             count += np.int64((words[entry >> 6] >> np.uint64(entry & 63)) & np.uint64(1))
     to_starts[len(starts) - 1] = count
     return count
+
+
+@kernel
+def _sparse_product(  # type: ignore[no-untyped-def]
+    starts, columns, values, other_starts, other_columns, other_values, first, stop, out
+):
+    for row in range(first, stop):
+        total = out[row]
+        total[:] = np.float32(0)
+        for entry in range(starts[row], starts[row + 1]):
+            own = columns[entry]
+            for other in range(other_starts[own], other_starts[own + 1]):
+                total[other_columns[other]] += values[entry] * other_values[other]
 
 
 _COPY = {lanes: _copy(lanes) for lanes in (WIDE, LANES)}
