@@ -34,6 +34,7 @@ FIXED = {
     "presets": (446, "8d7f5c8082c72d38"),
     "pubmed-settings": (30, "57a703fe756b93c7"),
     "robustness-metattack": (1405, "37c7995c82156c2e"),
+    "robustness-prbcd": (160, "9a26b8371cf0db31"),
     "robustness-random": (440, "e885dfaa2c6a3836"),
     "table1": (1171, "279d3a11d2f8644c"),
     "table1-grand": (685, "491019bddbebf635"),
