@@ -18,7 +18,14 @@ from torch.autograd.function import once_differentiable
 
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels.memory import aligned, padded, usable
-from dropnode.ops.kernels.sparse import Csr, compress, multiply, multiply_transposed, propagate
+from dropnode.ops.kernels.sparse import (
+    Csr,
+    compress,
+    multiply,
+    multiply_transposed,
+    nonzero_entries,
+    propagate,
+)
 from dropnode.ops.stored import StoredFeatures
 
 COLUMNS = 64
@@ -291,12 +298,23 @@ def feature_columns(features: Features, first: int, width: int = COLUMNS) -> tor
     return features @ units(columns, features.shape[1])
 
 
-def compact(rows: torch.Tensor) -> Features:
-    """Return propagated rows, as a sparse matrix if that makes products with them cheaper."""
-    filled = torch.count_nonzero(rows).item()
-    if filled > 0.3 * rows.numel():
+def compact(rows: torch.Tensor, passing: bool = False) -> Features:
+    """Return propagated rows, as a sparse matrix if that makes products with them cheaper.
+
+    ``passing`` is that of :class:`SparseMatrix`. The gradient writes where the entries are, which
+    pays if they are few.
+    """
+    most = (0.1 if passing else 0.3) * rows.numel()
+    if not usable(rows.device):
+        if torch.count_nonzero(rows).item() > most:
+            return rows
+        return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)
+    array = rows.contiguous().numpy()
+    count = int(np.count_nonzero(array))
+    if count > most:
         return rows
-    return SparseMatrix.from_scipy(sp.csr_array(rows.cpu().numpy()), rows.device)
+    starts, columns, values = map(torch.from_numpy, nonzero_entries(array, count))
+    return SparseMatrix(_tensor_csr(starts, columns, values, array.shape), passing=passing)
 
 
 def column_statistics(

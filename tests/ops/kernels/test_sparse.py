@@ -16,6 +16,7 @@ from dropnode.ops.kernels.sparse import (
     multiply,
     multiply_sparse,
     multiply_transposed,
+    nonzero_entries,
     propagate,
 )
 from oracles import assert_rounded
@@ -196,6 +197,18 @@ def test_a_transposed_product_has_the_bits_of_a_product_with_the_transpose(
         multiply(csr(sp.csr_array(matrix.T)), x, expected)
         multiply_transposed(csr(matrix), x, out)
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("shape", [(20, 30), (1, 3), (4, 0), (0, 4)])
+def test_the_entries_of_a_dense_matrix_are_those_that_scipy_finds(
+    density: float, shape: tuple[int, int]
+) -> None:
+    x = random_csr(np.random.default_rng(10), *shape, density).astype(np.float32).toarray()
+    expected = sp.csr_array(x)
+    found = nonzero_entries(x, expected.nnz)
+    for part, other in zip(found, csr(expected), strict=True):
+        np.testing.assert_array_equal(part, other)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.2, 1.0])

@@ -11,6 +11,8 @@ from torch.nn.utils import skip_init
 
 from dropnode.engines.team import ALONE, Team
 from dropnode.methods.grand_plus.config import GrandPlusConfig
+from dropnode.ops.kernels.memory import usable
+from dropnode.ops.propagation import COLUMNS, compact
 from dropnode.ops.randomness import Dropout, Stream
 
 
@@ -70,7 +72,11 @@ class Head(nn.Module):
         for number, linear in enumerate(self.linears):
             x = torch.relu(x) if number else x
             x = x if self.norms is None else _normed(x, count, self.norms[number], team)
-            x = linear(dropout(x, self.rates[number], f"layer {number}"))
+            x = dropout(x, self.rates[number], f"layer {number}")
+            # Rows of words are mostly zeros, which cost most of a wide layer's time.
+            wide = linear.out_features > COLUMNS and not x.requires_grad and usable(x.device)
+            entries = compact(x, passing=True) if wide else x
+            x = linear(x) if entries is x else entries @ linear.weight.T + linear.bias
         return x
 
     def normalised(self, x: torch.Tensor) -> torch.Tensor:

@@ -129,6 +129,15 @@ def compress(matrix: Csr, words: np.ndarray, factor: float) -> Csr:
     return kept[0], kept[1][:count], kept[2][:count]
 
 
+def nonzero_entries(x: np.ndarray, count: int) -> Csr:
+    """Return a dense matrix with so many entries that are not zero as a sparse one."""
+    # One place more, for a zero behind the last entry: it is written, and overwritten by none.
+    columns, values = np.empty(count + 1, dtype=np.int32), np.empty(count + 1, dtype=np.float32)
+    starts = np.empty(len(x) + 1, dtype=np.int32)
+    _nonzero_entries(x, starts, columns, values)
+    return starts, columns[:count], values[:count]
+
+
 def widest(columns: int) -> int:
     """Return the widest vector whose lanes divide the columns."""
     return next(lanes for lanes in (64, 32, 16) if columns % lanes == 0)
@@ -239,6 +248,19 @@ def _compress(starts, columns, values, words, factor, to_starts, to_columns, to_
             count += np.int64((words[entry >> 6] >> np.uint64(entry & 63)) & np.uint64(1))
     to_starts[len(starts) - 1] = count
     return count
+
+
+@kernel
+def _nonzero_entries(x, starts, columns, values):  # type: ignore[no-untyped-def]
+    count = 0
+    for row in range(len(x)):
+        starts[row] = count
+        for column in range(x.shape[1]):
+            # Without a branch, as above.
+            columns[count] = column
+            values[count] = x[row, column]
+            count += np.int64(x[row, column] != 0)
+    starts[len(x)] = count
 
 
 @kernel
