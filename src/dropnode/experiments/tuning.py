@@ -59,7 +59,14 @@ USUAL: tuple[Mapping[str, tuple[Any, ...]], ...] = (
     {"feature_scaling": ("none", "row", "standard")},
     {"learning_rate": (0.003, 0.01, 0.03), "dropout": (0.2, 0.5, 0.8)},
     {"weight_decay": (5e-5, 5e-4, 5e-3)},
-    {"order": (2, 4, 8), "steps": (2, 10, 50), "least_leaf": (5, 20), "components": (32, 64)},
+    {
+        "order": (2, 4, 8),
+        "walk": ("fitted", "ppr", "average"),
+        "steps": (2, 10, 50),
+        "least_leaf": (5, 20),
+        "components": (32, 64),
+    },
+    {"consistency_weight": (0.5, 1.0, 1.5)},
 )
 """The stages of other methods, of which each tries the keys that it has."""
 
