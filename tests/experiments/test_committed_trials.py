@@ -31,7 +31,7 @@ FIXED = {
     "label-rates-splits": (240, "e7b338bc20aaf589"),
     "large": (824, "c621d40633705373"),
     "oversmoothing": (300, "d221dad873440d03"),
-    "presets": (446, "8d7f5c8082c72d38"),
+    "presets": (526, "9db0fd636c0eff5d"),
     "pubmed-settings": (30, "57a703fe756b93c7"),
     "robustness-metattack": (1405, "37c7995c82156c2e"),
     "robustness-prbcd": (160, "9a26b8371cf0db31"),
