@@ -8,7 +8,7 @@ from pathlib import Path
 from dropnode.experiments.measures import MEASURES
 from dropnode.experiments.results import ClaimResult, Results, Verdict, read_results
 from dropnode.experiments.spec_file import load_spec
-from dropnode.experiments.writers import claim_datasets, interval
+from dropnode.experiments.writers import claim_datasets, claimed
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -74,13 +74,13 @@ def _lines(name: str, results: Results) -> Iterator[str]:
             where += f", the closest of {len(group)}"
             verdict += f" on {len(group)}"
         paper = "–" if closest.paper is None else f"{closest.paper:+g}"
-        ours = "–" if closest.difference is None else f"{closest.difference:+.2f}"
+        ours, bounds = claimed(closest)
         unit = f"{MEASURES[closest.measure].title}: " if closest.measure else ""
         cells = [
             text,
             where,
             paper,
-            f"{unit}{ours} ({interval(closest.low, closest.high)})",
+            f"{unit}{ours} ({bounds})",
             f"{closest.n_better}, {closest.n_than}" + _splits(closest),
             verdict,
         ]

@@ -13,9 +13,9 @@ import pytest
 from dropnode.errors import ConfigError
 from dropnode.experiments.exchange import add_missing, read_trials
 from dropnode.experiments.report import write_report
-from dropnode.experiments.results import Results, Verdict, read_results
+from dropnode.experiments.results import ClaimResult, Results, Verdict, read_results
 from dropnode.experiments.store import Store
-from dropnode.experiments.writers import as_csv, as_latex, as_markdown, write_results
+from dropnode.experiments.writers import as_csv, as_latex, as_markdown, claimed, write_results
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "results").glob("*/results.json"))
@@ -175,3 +175,24 @@ def test_rows_without_further_measures_do_not_mention_them() -> None:
     assert "measures" not in results.as_json()["rows"][0]
     for write in (as_csv, as_markdown, as_latex):
         assert "measure" not in write(results)
+
+
+@pytest.mark.parametrize(
+    ("measure", "low", "high", "text"),
+    [
+        ("", 0.00031, 0.00049, "+0.00 to +0.00"),
+        ("val_loss", 0.00031, 0.00049, "+0.00031 to +0.00049"),
+        ("val_loss", -0.31, 0.49, "-0.31 to +0.49"),
+        ("val_loss", 12.0, 250.0, "+12.00 to +250.00"),
+        ("val_loss", 0.5, 0.5, "+0.50 to +0.50"),
+        ("val_loss", None, None, "–"),
+    ],
+)
+def test_the_bounds_of_a_claimed_difference_can_be_told_apart(
+    measure: str, low: float | None, high: float | None, text: str
+) -> None:
+    known = (None, 5, 5, None, Verdict.TOO_FEW_SEEDS, measure)
+    claim = ClaimResult("so it is", "cora", "grand", "gcn", low, *known, low=low, high=high)
+    difference, bounds = claimed(claim)
+    assert bounds == text
+    assert difference == text.partition(" ")[0]

@@ -102,8 +102,7 @@ def as_markdown(results: Results) -> str:
             [
                 claim.claim,
                 claim_datasets(claim),
-                number(claim.difference, "+.2f"),
-                interval(claim.low, claim.high),
+                *claimed(claim),
                 number(claim.paper, "+g"),
                 number(claim.p_holm, ".2g"),
                 f"{claim.n_better}, {claim.n_than}",
@@ -251,9 +250,24 @@ def mean_and_std(mean: float | None, deviation: float | None, decimals: int = 2)
     return f"{mean:.{decimals}f}" + ("" if deviation is None else f" ± {deviation:.{decimals}f}")
 
 
-def interval(low: float | None, high: float | None) -> str:
+def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     """Return a confidence interval as text, or a dash."""
-    return NOTHING if low is None or high is None else f"{low:+.2f} to {high:+.2f}"
+    if low is None or high is None:
+        return NOTHING
+    return f"{low:+.{decimals}f} to {high:+.{decimals}f}"
+
+
+def claimed(claim: ClaimResult) -> tuple[str, str]:
+    """Return the difference that a claim is about, and its interval.
+
+    Those of accuracies, in percentage points, have two decimals. Those of a measure have as many
+    as tell the bounds apart: losses may differ in the fourth.
+    """
+    decimals = 2
+    if claim.measure and claim.low is not None and claim.high is not None:
+        width = claim.high - claim.low
+        decimals = min(max(1 - math.floor(math.log10(width)), 2), 6) if width else 2
+    return number(claim.difference, f"+.{decimals}f"), interval(claim.low, claim.high, decimals)
 
 
 def claim_datasets(claim: ClaimResult) -> str:

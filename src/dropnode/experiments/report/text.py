@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from dropnode.experiments.results import ClaimResult
 from dropnode.experiments.statistics import Summary
 from dropnode.experiments.writers import (
     NOTHING,
     claim_datasets,
+    claimed,
     interval,
     measure_title,
     measured,
@@ -45,6 +47,11 @@ def _signed(value: float | None) -> str:
 
 def _interval(low: float | None, high: float | None) -> str:
     return _minus(interval(low, high))
+
+
+def _claimed(claim: ClaimResult) -> tuple[str, str]:
+    difference, bounds = claimed(claim)
+    return _minus(difference), _minus(bounds)
 
 
 def _measured(summary: Summary, name: str) -> str:
@@ -104,6 +111,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "moment": _moment,
     "settings": settings_text,
     "seeds": count_seeds,
+    "claimed": _claimed,
     "interval": _interval,
     "measured": _measured,
     "accuracy_interval": _accuracy_interval,
