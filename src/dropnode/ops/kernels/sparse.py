@@ -132,8 +132,9 @@ def compress(matrix: Csr, words: np.ndarray, factor: float) -> Csr:
 def nonzero_entries(x: np.ndarray, count: int) -> Csr:
     """Return a dense matrix with so many entries that are not zero as a sparse one."""
     # One place more, for a zero behind the last entry: it is written, and overwritten by none.
-    columns, values = np.empty(count + 1, dtype=np.int32), np.empty(count + 1, dtype=np.float32)
-    starts = np.empty(len(x) + 1, dtype=np.int32)
+    width = np.int32 if count < 2**31 else np.int64
+    columns, values = np.empty(count + 1, dtype=width), np.empty(count + 1, dtype=np.float32)
+    starts = np.empty(len(x) + 1, dtype=width)
     _nonzero_entries(x, starts, columns, values)
     return starts, columns[:count], values[:count]
 
