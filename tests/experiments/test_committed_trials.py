@@ -28,7 +28,7 @@ FIXED = {
     "generalization": (90, "931a9dadabcf2890"),
     "hyperparameters": (360, "e30ea44027e8c5b4"),
     "initialisation": (80, "0b15707149f6185e"),
-    "label-rates": (780, "a93b870dc2388917"),
+    "label-rates": (1020, "61339ab825a6ab91"),
     "label-rates-splits": (240, "e7b338bc20aaf589"),
     "large": (824, "c621d40633705373"),
     "oversmoothing": (300, "d221dad873440d03"),
