@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from dropnode.experiments import measures
 from dropnode.experiments.measures import Measure
 from dropnode.experiments.report import write_report
 from dropnode.experiments.report.evidence import POINTS, curve_of
-from dropnode.experiments.report.series import draw_plot, plots_of
+from dropnode.experiments.report.series import Line, draw_plot, plots_of
 from dropnode.experiments.report.svg import relative_path
 from dropnode.experiments.results import Results
 from dropnode.experiments.spec_file import parse_spec
@@ -506,6 +507,21 @@ def test_a_legend_has_the_order_of_the_rows(series: Path) -> None:
     assert len(figure.axes) == 1
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["GRAND", "GCN", "without CR"]
+
+
+def test_measured_places_are_named_below_a_plot_where_their_names_fit(series: Path) -> None:
+    results = Results.from_json(json.loads((series.parent / "results.json").read_text()))
+    plot, _, (line, *_) = plots_of(results)[0]
+
+    def names(places: Sequence[float]) -> list[str]:
+        moved = Line(line.label, dict.fromkeys(places, line.points[2.0]))
+        (axes,) = draw_plot(plot, [moved]).axes
+        return [label.get_text() for label in axes.get_xticklabels()]
+
+    assert names([0.001, 0.003, 0.005]) == ["0.001", "0.003", "0.005"]
+    close = [0.0, 0.01, 1.0]
+    assert names(close) != ["0", "0.01", "1"]
+    assert names([7.0])
 
 
 def test_a_page_without_a_papers_figures_has_no_column_for_them(series: Path) -> None:

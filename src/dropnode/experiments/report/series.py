@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -19,6 +20,9 @@ from dropnode.experiments.writers import measure_title
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = "osD^vPX*"
 """Lines differ in colour, style and marker, so that they are told apart in grey."""
+
+MOST_TICKS = 12
+"""How many names of places fit side by side below a plot."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,13 @@ def draw_plot(plot: Plot, lines: Sequence[Line]) -> Figure:
         axes.set_ylabel(measure_title(measure))
         axes.grid()
     places = sorted({x for line in lines for x in line.points})
-    if plot.log and places[0] > 0:
+    log = plot.log and places[0] > 0
+    if log:
         panels[-1].set_xscale("log")
         panels[-1].xaxis.set_minor_locator(NullLocator())
+    gaps = [after - before for before, after in pairwise(places)]
+    if log or (gaps and min(gaps) >= sum(gaps) / MOST_TICKS):
+        # What was measured is named; matplotlib's own ticks of small numbers run into each other.
         panels[-1].set_xticks(places, [f"{place:g}" for place in places])
     panels[-1].set_xlabel(plot.x)
     shown = [handles[place] for place in sorted(handles)]
