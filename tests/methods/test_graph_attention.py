@@ -14,7 +14,8 @@ from dropnode.graph import Graph
 from dropnode.methods.baselines.pyg_layers import Attention
 from dropnode.methods.graph_attention import GraphAttention
 from dropnode.ops import attention
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
+from dropnode.ops.sparse_matrix import SparseMatrix
 from oracles import assert_rounded
 
 HEADS, WIDTH, RATE, SEED = 3, 3, 0.4, 6

@@ -20,7 +20,7 @@ from dropnode.methods.base import NodeClassifier
 from dropnode.methods.grand.inference import NewRows
 from dropnode.methods.table import METHODS, make_method
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix
+from dropnode.ops.sparse_matrix import SparseMatrix
 from dropnode.training import train
 from rounding import Rounded, disturbed
 

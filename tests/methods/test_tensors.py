@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import oracles
 from dropnode.graph import Graph
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.selection import feature_rows, select_columns
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from oracles import RandomGraph, assert_rounded, random_graphs
 
 

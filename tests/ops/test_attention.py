@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import oracles
 from dropnode.ops.attention import attend
 from dropnode.ops.kernels import attention as kernels
-from dropnode.ops.propagation import SparseMatrix
+from dropnode.ops.sparse_matrix import SparseMatrix
 from oracles import assert_rounded
 
 SLOPE, RATE, SEED = 0.2, 0.6, 4

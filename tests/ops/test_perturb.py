@@ -20,8 +20,9 @@ from dropnode.ops.perturb import (
     entry_mask,
     masked,
 )
-from dropnode.ops.propagation import Features, SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream, keep_mask
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 RATE = 0.3
 DRAWS = 4000

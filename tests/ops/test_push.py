@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.push import (
     WALKS,
     pushed_rows,
@@ -22,6 +22,7 @@ from dropnode.ops.push import (
     walked,
     walked_rows,
 )
+from dropnode.ops.sparse_matrix import SparseMatrix
 from oracles import assert_rounded
 
 SEEDS = st.integers(0, 2**32)

@@ -26,7 +26,7 @@ from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix
+from dropnode.ops.sparse_matrix import SparseMatrix
 from dropnode.settings import read_value
 
 ENTRIES = 2**16

@@ -17,7 +17,8 @@ from dropnode.bench.timing import Announce, Spread, alternate, headed, quiet
 from dropnode.data import load_dataset
 from dropnode.graph import Graph
 from dropnode.methods.grand.config import preset
-from dropnode.ops.propagation import SparseMatrix, mixed_order, normalise
+from dropnode.ops.propagation import mixed_order, normalise
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 ROUNDS = 7
 

@@ -34,10 +34,10 @@ from dropnode.graph.mapped import is_mapped
 from dropnode.memory import check_memory
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import settle
-from dropnode.ops.propagation import Features, SparseMatrix, shared
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import FeatureScaling
 from dropnode.ops.selection import feature_rows, row_entries, select_columns
+from dropnode.ops.sparse_matrix import Features, SparseMatrix, shared
 from dropnode.ops.stored import StoredFeatures
 from dropnode.settings import Config, shown
 from dropnode.training import Method, Outcome, Phase, State

@@ -9,7 +9,7 @@ from torch_geometric.nn import GATConv
 
 from dropnode.ops.attention import attend
 from dropnode.ops.kernels.memory import usable
-from dropnode.ops.propagation import SparseMatrix
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 
 class GraphAttention(GATConv):

@@ -15,8 +15,9 @@ import torch
 
 from dropnode.graph.arrays import Matrix, array_members
 from dropnode.graph.mapped import release
-from dropnode.ops.propagation import Features, SparseMatrix, as_csr, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.selection import feature_rows, row_entries, select_columns
+from dropnode.ops.sparse_matrix import Features, SparseMatrix, as_csr
 
 
 class GraphTensors:

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from dropnode.ops.bernoulli import fill
 from dropnode.ops.kernels.attention import GROUP, Attention, Layout
-from dropnode.ops.propagation import SparseMatrix
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 
 def attend(

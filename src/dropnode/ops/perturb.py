@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 
 from dropnode.ops.kernels.memory import usable
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Mask, Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 
 @dataclass(frozen=True)

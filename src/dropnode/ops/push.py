@@ -22,14 +22,8 @@ from dropnode.errors import WorkError
 from dropnode.graph.arrays import Matrix
 from dropnode.ops.kernels import push as kernels
 from dropnode.ops.kernels.memory import enabled
-from dropnode.ops.propagation import (
-    Features,
-    SparseMatrix,
-    feature_columns,
-    some_rows,
-    together,
-    units,
-)
+from dropnode.ops.propagation import feature_columns, some_rows, together, units
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 WALKS = ("ppr", "average", "single")
 """The kinds of weights of the powers of P."""

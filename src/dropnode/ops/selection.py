@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.ops.stored import StoredFeatures
 
 

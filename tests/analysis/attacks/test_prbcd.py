@@ -19,8 +19,9 @@ from dropnode.data import per_class_split
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.methods.table import make_method
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 QUICK = Prbcd(rate=0.1, epochs=2, block=300)
 

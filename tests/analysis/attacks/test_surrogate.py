@@ -23,8 +23,9 @@ from dropnode.analysis.attacks.surrogate import (
     unrolled,
 )
 from dropnode.graph import Graph
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 STEPS = 25
 

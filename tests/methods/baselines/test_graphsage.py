@@ -11,8 +11,8 @@ from torch_geometric.nn import SAGEConv
 
 from dropnode.graph import Graph
 from dropnode.methods.baselines.graphsage import Aggregation, GraphSAGE, GraphSAGEConfig, sampled
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from dropnode.training import train
 from rounding import Rounded, exactly, joined
 

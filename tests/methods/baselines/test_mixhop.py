@@ -15,8 +15,9 @@ import oracles
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.methods.baselines.mixhop import BLEND_PENALTY, MixHop, MixHopConfig, Mixing, unit_rows
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from dropnode.training import train
 from rounding import Rounded, exactly, joined, lost
 

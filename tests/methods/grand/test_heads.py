@@ -10,8 +10,9 @@ import torch
 from dropnode.graph import Graph
 from dropnode.methods.grand.heads import AttentionHead, DenseHead
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from rounding import disturbed
 
 

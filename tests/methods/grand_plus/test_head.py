@@ -8,8 +8,8 @@ import torch
 
 from dropnode.methods.grand_plus.config import preset
 from dropnode.methods.grand_plus.head import Head
-from dropnode.ops.propagation import SparseMatrix, compact
 from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.sparse_matrix import SparseMatrix, compact
 from oracles import assert_rounded
 
 ROWS, FEATURES, CLASSES = 30, 40, 70

@@ -13,9 +13,9 @@ from dropnode.methods.grand_plus.config import preset
 from dropnode.methods.grand_plus.head import Head
 from dropnode.methods.grand_plus.inference import exact_logits, watch_rows
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.push import walk_shares
 from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from rounding import disturbed
 
 NODES, CLASSES = 60, 5

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.methods.grand_plus.pushed import PushedRows
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Part, Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from oracles import assert_rounded
 
 NODES, WIDTH = 20, 21

@@ -47,9 +47,10 @@ from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix
 from dropnode.memory import check_memory
 from dropnode.ops.kernels.threads import Threads, at_most, in_parallel
-from dropnode.ops.propagation import Features, SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
 from dropnode.ops.scaling import CHOICES, FeatureScaling
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import (
     MOST_REPEATS,
     Config,

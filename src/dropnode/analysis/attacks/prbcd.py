@@ -45,8 +45,9 @@ from dropnode.graph import Graph
 from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.table import make_method
-from dropnode.ops.propagation import Features, SparseMatrix, feature_columns, units
+from dropnode.ops.propagation import feature_columns, units
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import MOST_REPEATS, Config, choice, count, positive, seed
 from dropnode.training import train
 

@@ -26,7 +26,7 @@ import scipy.sparse as sp
 import torch
 
 from dropnode.analysis.attacks.factors import Factors
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 Tensor = torch.Tensor
 

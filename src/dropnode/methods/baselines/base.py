@@ -13,9 +13,9 @@ from torch import nn
 from dropnode.methods.base import NodeClassifier, cross_entropy
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import dropped, entry_mask
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Dropout, Stream
 from dropnode.ops.scaling import CHOICES
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import Config, choice, count, positive, weight
 from dropnode.training import Phase
 from dropnode.training.optimiser import Adam

@@ -27,8 +27,8 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.boosted_trees import Trees
 from dropnode.methods.baselines.closed_form import NEVER, ClosedForm, ClosedFormConfig
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from dropnode.settings import Config, count, positive, repeats, weight
 from dropnode.training import Outcome, State
 

@@ -31,8 +31,9 @@ from dropnode.methods.baselines.base import drop
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 from dropnode.settings import rate
 
 

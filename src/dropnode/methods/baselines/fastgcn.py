@@ -35,8 +35,8 @@ from dropnode.methods.base import cross_entropy
 from dropnode.methods.baselines.base import Parts, drop, drop_features
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import count, width
 from dropnode.training import Phase
 

@@ -18,8 +18,8 @@ from torch import nn
 from dropnode.methods.baselines.layered import Layered
 from dropnode.methods.baselines.pyg_layers import Convolution
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 
 class GCN(Layered):

@@ -31,8 +31,8 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import Config, choice, count, rate, repeats, temperature, width
 from dropnode.training import Outcome, Phase
 from dropnode.training.optimiser import Adam, RMSprop

@@ -42,9 +42,9 @@ from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, dro
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.grand.objective import sharpen
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
 from dropnode.ops.selection import feature_rows
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import count, positive, rate, repeats, share, temperature, weight, width
 from dropnode.training import Phase
 

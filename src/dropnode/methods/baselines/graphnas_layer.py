@@ -16,8 +16,8 @@ from dropnode.methods.baselines.base import drop
 from dropnode.methods.baselines.graphnas_space import LayerPlan
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 SLOPE = 0.2
 """Of the leaky ReLU in an attention, as in GAT."""

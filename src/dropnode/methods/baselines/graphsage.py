@@ -24,8 +24,8 @@ from torch_geometric.nn import SAGEConv
 
 from dropnode.methods.baselines.layered import Layered, LayeredConfig
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features
 from dropnode.settings import count
 
 

@@ -36,8 +36,9 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop_features
 from dropnode.methods.baselines.dropedge import kept_edges
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, SparseMatrix, normalise
+from dropnode.ops.propagation import normalise
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import count, rate, repeats, width
 
 FULL = 0.1

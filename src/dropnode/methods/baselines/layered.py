@@ -12,8 +12,8 @@ from torch import nn
 from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, drop, drop_features
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features
 from dropnode.settings import rate, repeats, width
 
 

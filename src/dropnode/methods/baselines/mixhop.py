@@ -30,8 +30,8 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts, drop, drop_features
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import MOST_REPEATS, MOST_UNITS, count, rate
 from dropnode.training.optimiser import SGD
 

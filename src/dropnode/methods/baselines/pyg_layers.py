@@ -15,7 +15,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense import Linear as PygLinear
 
 from dropnode.methods.graph_attention import GraphAttention
-from dropnode.ops.propagation import Features, SparseMatrix
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 
 class Linear(PygLinear):

@@ -24,8 +24,9 @@ from dropnode.methods.base import Sizes
 from dropnode.methods.baselines.base import Baseline, BaselineConfig, Parts
 from dropnode.methods.baselines.pyg_layers import Linear
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import Features, compact, power_rows
+from dropnode.ops.propagation import power_rows
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, compact
 from dropnode.settings import repeats
 
 

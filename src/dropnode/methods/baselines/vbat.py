@@ -27,8 +27,8 @@ from dropnode.methods.baselines.base import Parts, drop, drop_features
 from dropnode.methods.baselines.gcn import GCN
 from dropnode.methods.baselines.layered import LayeredConfig
 from dropnode.methods.baselines.pyg_layers import Convolution
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.settings import positive, repeats, weight
 from dropnode.training.optimiser import Adam
 

@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import nn
 
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 HEADS = ("mlp", "gcn", "gat")
 """The names of all heads in a configuration."""

@@ -18,14 +18,9 @@ from dropnode.graph.arrays import Matrix
 from dropnode.methods.grand.heads import DenseHead
 from dropnode.methods.tensors import GraphTensors, weighted_degrees
 from dropnode.ops.perturb import Augmentation, Perturbation
-from dropnode.ops.propagation import (
-    Features,
-    SparseMatrix,
-    compact,
-    normalise,
-    propagated_rows,
-)
+from dropnode.ops.propagation import normalise, propagated_rows
 from dropnode.ops.selection import select_columns
+from dropnode.ops.sparse_matrix import Features, SparseMatrix, compact
 
 
 def watch_rows(

@@ -21,8 +21,9 @@ from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.memory import usable
 from dropnode.ops.kernels.threads import Threads
 from dropnode.ops.perturb import PERTURBATIONS, Augmentation, entry_mask, masked
-from dropnode.ops.propagation import Features, SparseMatrix, column_statistics, mixed_order
+from dropnode.ops.propagation import column_statistics, mixed_order
 from dropnode.ops.randomness import Dropout, Mask, Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 from dropnode.training import Phase
 from dropnode.training.optimiser import Adam
 

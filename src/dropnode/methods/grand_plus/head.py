@@ -12,8 +12,9 @@ from torch.nn.utils import skip_init
 from dropnode.engines.team import ALONE, Team
 from dropnode.methods.grand_plus.config import GrandPlusConfig
 from dropnode.ops.kernels.memory import usable
-from dropnode.ops.propagation import COLUMNS, compact
+from dropnode.ops.propagation import COLUMNS
 from dropnode.ops.randomness import Dropout, Stream
+from dropnode.ops.sparse_matrix import compact
 
 
 class Head(nn.Module):

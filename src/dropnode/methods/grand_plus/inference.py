@@ -15,8 +15,9 @@ import torch
 
 from dropnode.methods.grand_plus.head import Head
 from dropnode.methods.tensors import GraphTensors
-from dropnode.ops.propagation import compact, feature_columns, together
+from dropnode.ops.propagation import feature_columns, together
 from dropnode.ops.push import walked, walked_rows
+from dropnode.ops.sparse_matrix import compact
 
 
 def exact_logits(head: Head, tensors: GraphTensors, shares: np.ndarray) -> torch.Tensor:

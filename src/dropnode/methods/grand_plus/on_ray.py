@@ -27,8 +27,8 @@ from dropnode.methods.grand_plus.config import GrandPlusConfig
 from dropnode.methods.grand_plus.inference import exact_rows, watch_propagated
 from dropnode.methods.grand_plus.model import GrandPlus
 from dropnode.methods.grand_plus.pushed import PushedRows
-from dropnode.ops.propagation import shared
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import shared
 from dropnode.training import Callback, Method, Outcome, Phase, train
 from dropnode.training.checkpoint import read_checkpoint
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 from dropnode.ops.kernels.memory import enabled, padded
 from dropnode.ops.kernels.sparse import Csr, multiply_sparse
-from dropnode.ops.propagation import Features, SparseMatrix, shared
 from dropnode.ops.randomness import Mask, Part, Stream
 from dropnode.ops.selection import feature_rows
+from dropnode.ops.sparse_matrix import Features, SparseMatrix, shared
 
 
 class PushedRows:

@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 from dropnode.methods.grand.fused.propagated import Propagated
 from dropnode.methods.grand.heads import Head
 from dropnode.ops.perturb import Augmentation
-from dropnode.ops.propagation import SparseMatrix
 from dropnode.ops.randomness import Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 
 class First:

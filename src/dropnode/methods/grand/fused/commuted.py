@@ -18,8 +18,9 @@ from dropnode.methods.grand.heads import DenseHead, FixedNorm
 from dropnode.ops.kernels.memory import padded
 from dropnode.ops.kernels.sparse import propagate
 from dropnode.ops.perturb import Augmentation, entry_mask
-from dropnode.ops.propagation import Features, SparseMatrix, arrays, mixed_order
+from dropnode.ops.propagation import mixed_order
 from dropnode.ops.randomness import Mask, Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix, arrays
 
 
 class Commuted:

@@ -25,8 +25,9 @@ from dropnode.methods.grand.heads import FixedNorm, Head
 from dropnode.ops.kernels.memory import padded
 from dropnode.ops.kernels.threads import PIECES, in_parallel, in_parallel_whole, ranges
 from dropnode.ops.perturb import Augmentation
-from dropnode.ops.propagation import SparseMatrix, mixed_order
+from dropnode.ops.propagation import mixed_order
 from dropnode.ops.randomness import Mask, Stream
+from dropnode.ops.sparse_matrix import SparseMatrix
 
 SMALL = 4096
 """The largest number of nodes for which the dense Ā (64 MB) is kept."""

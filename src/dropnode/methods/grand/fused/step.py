@@ -26,8 +26,8 @@ from dropnode.methods.grand.fused.propagated import Propagated
 from dropnode.methods.grand.heads import DenseHead
 from dropnode.ops.kernels.memory import padded
 from dropnode.ops.perturb import Augmentation
-from dropnode.ops.propagation import Features, SparseMatrix
 from dropnode.ops.randomness import Mask, Stream
+from dropnode.ops.sparse_matrix import Features, SparseMatrix
 
 
 class Step:
