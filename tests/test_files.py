@@ -19,7 +19,6 @@ from dropnode.experiments.exchange import add_missing, read_trials
 from dropnode.experiments.spec_file import load_spec
 from dropnode.experiments.store import Store
 from dropnode.files import (
-    FolderLock,
     atomic_write,
     explained,
     is_vacant,
@@ -31,6 +30,7 @@ from dropnode.files import (
     write_bytes,
     write_json,
 )
+from dropnode.locks import FolderLock
 from dropnode.saving import load_model
 from dropnode.settings import read_changes, read_json
 

@@ -30,14 +30,7 @@ from dropnode.assessment import HeldOut, Trust, Watch, draw_held_out, hold_out, 
 from dropnode.csv_text import csv_lines
 from dropnode.errors import ConfigError
 from dropnode.estimator import GrandClassifier
-from dropnode.files import (
-    atomic_write,
-    check_makeable,
-    is_vacant,
-    new_folder,
-    to_path,
-    write_json,
-)
+from dropnode.files import atomic_write, check_makeable, is_vacant, new_folder, to_path, write_json
 from dropnode.graph.labels import UNKNOWN
 from dropnode.inspection import Comparison, features_alone
 from dropnode.saving import load_encoders, load_trust

@@ -30,7 +30,7 @@ from dropnode.experiments.record import Record
 from dropnode.experiments.results import read_results
 from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Trial
-from dropnode.files import FolderLock
+from dropnode.locks import FolderLock
 
 SPEC = """
 title: Two tiny rows

@@ -35,7 +35,7 @@ from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Finished, Trial, now
-from dropnode.files import FolderLock
+from dropnode.locks import FolderLock
 
 ROWS = """
 title: Two tiny rows

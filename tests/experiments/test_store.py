@@ -25,7 +25,7 @@ from dropnode.errors import ConfigError, DropnodeError, StoreError
 from dropnode.experiments.record import Record
 from dropnode.experiments.store import EXPORT, FILE, LAYOUT, Store
 from dropnode.experiments.trials import Finished, Trial, read_history, write_history
-from dropnode.files import FolderLock
+from dropnode.locks import FolderLock
 
 FORKS = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="processes to kill are forked, so that they start at once"

@@ -43,7 +43,7 @@ def trials(
     )
     from dropnode.experiments.experiment import check_folder, open_trials
     from dropnode.experiments.store import Store
-    from dropnode.files import FolderLock
+    from dropnode.locks import FolderLock
     from dropnode.settings import suggestion
 
     actions = ("list", "export", "import")

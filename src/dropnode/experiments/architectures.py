@@ -29,15 +29,7 @@ from typing import Any
 
 from dropnode.errors import ConfigError, GraphError, TrainingError
 from dropnode.experiments.trials import Trial
-from dropnode.files import (
-    SEAL,
-    atomic_write,
-    is_vacant,
-    remove_leftovers,
-    seal,
-    unseal,
-    write_json,
-)
+from dropnode.files import SEAL, atomic_write, is_vacant, remove_leftovers, seal, unseal, write_json
 from dropnode.graph import Graph, Split
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_controller import (

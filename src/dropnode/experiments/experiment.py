@@ -41,7 +41,8 @@ from dropnode.experiments.store import EXPORT, FILE, Store
 from dropnode.experiments.summary import summarise_experiment, summarise_stage
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
-from dropnode.files import FolderLock, is_vacant, remove_leftovers, seal, write_json
+from dropnode.files import is_vacant, remove_leftovers, seal, write_json
+from dropnode.locks import FolderLock
 from dropnode.settings import read_record, read_sealed
 
 STORY = "experiment.json"

@@ -24,7 +24,8 @@ import numpy as np
 from dropnode.errors import ConfigError, StoreError
 from dropnode.experiments.record import Record
 from dropnode.experiments.trials import Trial, read_history
-from dropnode.files import DAMAGED_ZIP, is_busy, is_damaged
+from dropnode.files import DAMAGED_ZIP
+from dropnode.locks import is_busy, is_damaged
 
 FILE = "trials.sqlite"
 

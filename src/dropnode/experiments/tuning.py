@@ -43,9 +43,10 @@ from dropnode.experiments.spec import Search
 from dropnode.experiments.spec_file import load_spec
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Data
-from dropnode.files import FolderLock, atomic_write, remove_leftovers, seal, write_json
+from dropnode.files import atomic_write, remove_leftovers, seal, write_json
 from dropnode.graph import Split
 from dropnode.graph.labels import UNKNOWN
+from dropnode.locks import FolderLock
 from dropnode.methods.grand.model import Grand
 from dropnode.methods.table import GRAND_VARIANTS, configuration, method_type
 from dropnode.settings import read_sealed

@@ -24,7 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import ConfigError
-from dropnode.files import FolderLock, atomic_write, remove_leftovers
+from dropnode.files import atomic_write, remove_leftovers
+from dropnode.locks import FolderLock
 from dropnode.saving import MODEL
 from dropnode.serve.journal import Journal
 from dropnode.serve.layout import place_nodes

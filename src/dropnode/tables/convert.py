@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from dropnode.errors import ConfigError
-from dropnode.files import FolderLock, explained, is_vacant, new_folder
+from dropnode.files import explained, is_vacant, new_folder
 from dropnode.graph.labels import to_codes
 from dropnode.graph.mapped import ArrayWriter, row_blocks, write_manifest
 from dropnode.graph.nodes import MAX_NODES
+from dropnode.locks import FolderLock
 from dropnode.memory import check_memory
 from dropnode.tables.edges import EdgeColumns, edge_blocks
 from dropnode.tables.files import read_table

@@ -25,8 +25,8 @@ from dropnode.analysis.attacks.flips import (
     fingerprint,
 )
 from dropnode.analysis.attacks.metattack import Metattack, metattack
-from dropnode.files import FolderLock
 from dropnode.graph import Graph, Split
+from dropnode.locks import FolderLock
 
 FLIPS = [(0, at) for at in range(1, 9)]
 

@@ -21,9 +21,10 @@ import scipy.sparse as sp
 
 from dropnode.data.sources import cache_folder
 from dropnode.errors import ConfigError, GraphError, WorkError
-from dropnode.files import FolderLock, write_json
+from dropnode.files import write_json
 from dropnode.graph import Graph
 from dropnode.graph.labels import UNKNOWN
+from dropnode.locks import FolderLock
 from dropnode.settings import read_json
 
 logger = logging.getLogger("dropnode.attacks")
