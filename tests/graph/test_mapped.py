@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 
 from dropnode import GrandClassifier, Graph, GraphError
 from dropnode.data.generators import sbm
@@ -19,19 +21,20 @@ from dropnode.errors import ConfigError, DataError, ModelError
 from dropnode.files import file_sha256, seal
 from dropnode.graph import mapped
 from dropnode.graph.mapped import ARRAYS, ArrayWriter, MappedGraph, open_mapped, write_manifest
+from dropnode.ops.scaling import FeatureScaling
 from dropnode.saving import load_model
 
 SMALL: dict[str, Any] = {"nodes": 60, "classes": 3, "average_degree": 4, "features": 6}
 
 
-def stored(graph: Graph, folder: Path) -> Path:
-    """Write a graph to a folder."""
+def stored(graph: Graph, folder: Path, features: np.ndarray | None = None) -> Path:
+    """Write a graph to a folder, perhaps with other features."""
     folder.mkdir()
     values = {
         "starts": graph.adjacency.indptr.astype("<i4"),
         "neighbours": graph.adjacency.indices.astype("<i4"),
         "weights": graph.adjacency.data,
-        "features": graph.features,
+        "features": graph.features if features is None else features,
         "labels": graph.labels,
         "ids": graph.ids,
     }
@@ -212,6 +215,36 @@ def test_methods_predict_the_same_from_files_as_from_memory(
     model = GrandClassifier(method=method, random_state=0, options=options)
     model.fit(open_mapped(folder))
     np.testing.assert_allclose(model.predict_proba(), expected.predict_proba(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("density", "kind"), [(0.1, "unit"), (0.9, "standard")])
+def test_the_scaling_of_features_is_chosen_alike_from_files_and_memory(
+    tmp_path: Path, density: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "BLOCK", 4 * 6 * 16)
+    generator = np.random.default_rng(0)
+    features = generator.random((60, 6)) * (generator.random((60, 6)) < density)
+    files = open_mapped(stored(sbm.make(**SMALL), tmp_path / "graph", features.astype("<f4")))
+    for held in (features, files.features, sp.csr_array(features)):
+        assert FeatureScaling.fit("auto", held).kind == kind
+
+
+def test_pyg_gets_float32_from_files_of_float16(whole: Graph, tmp_path: Path) -> None:
+    halves = np.asarray(whole.features, dtype=np.float16)
+    files = open_mapped(stored(whole, tmp_path / "graph", halves))
+    found = files.to_pyg().x
+    assert found.dtype == torch.float32
+    assert np.array_equal(found.numpy(), halves)
+
+
+@pytest.mark.parametrize("scaling", ["row", "unit", "standard"])
+def test_a_new_node_without_edges_is_predicted(whole: Graph, tmp_path: Path, scaling: str) -> None:
+    features = np.abs(whole.features)
+    model = GrandClassifier(
+        method="grand-plus", random_state=0, feature_scaling=scaling, options={"max_epochs": 2}
+    )
+    model.fit(open_mapped(stored(whole, tmp_path / "graph", features)))
+    assert model.predict_proba(features[:2], graph=np.zeros((2, 2))).shape == (2, 3)
 
 
 def test_a_model_is_saved_without_the_graph_and_finds_it_again(

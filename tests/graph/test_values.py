@@ -611,3 +611,27 @@ def test_names_of_another_kind_are_unknown_among_many(monkeypatch: pytest.Monkey
     ):
         with pytest.raises(GraphError, match="unknown node"):
             Graph.from_edges(edges, np.ones((2, 1)), ids=ids)
+
+
+@pytest.mark.parametrize("mask", [np.array([True, False, True]), [True, False, True]])
+def test_a_mask_is_no_list_of_ids(mask: Any) -> None:
+    """As numbers, true and false are the ids of two nodes."""
+    with pytest.raises(GraphError, match=r"a mask; expected ids of nodes: pass ids\[mask\]"):
+        nodes.to_rows(mask, np.arange(3))
+
+
+def test_weights_are_no_sparse_matrix() -> None:
+    refuse("sparse matrix", "one weight per edge", weights=sp.coo_array(np.array([1.0, 2.0])))
+
+
+def test_a_tensor_that_is_partly_dense_is_refused() -> None:
+    hybrid = torch.sparse_coo_tensor(torch.tensor([[0, 1, 2]]), torch.eye(3), (3, 3))
+    refuse("1 dense dimensions", "to_dense", features=hybrid)
+
+
+@pytest.mark.parametrize("form", [list, iter, np.array])
+@pytest.mark.parametrize(
+    ("names", "word"), [(["a", None], "every class needs a name"), (["a", "a"], "more than once")]
+)
+def test_class_names_are_looked_at_in_any_form(form: Any, names: list[Any], word: str) -> None:
+    refuse(word, labels=[0, 1, 0], class_names=form(names))

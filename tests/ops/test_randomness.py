@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +53,15 @@ def test_reading_one_stream_moves_no_other() -> None:
     np.testing.assert_array_equal(keep_mask(stream, (50,), 0.4), before)
 
 
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(ValueError, match="seed is -1; expected a whole number from 0 to"):
-        Stream(-1)
+@pytest.mark.parametrize("seed", [-1, 2**128, 1.9, "1", None])
+def test_what_is_no_seed_is_refused(seed: Any) -> None:
+    with pytest.raises(ValueError, match=f"seed is {seed!r}; expected a whole number, from 0 to"):
+        Stream(seed)
+
+
+def test_any_kind_of_whole_number_is_a_seed() -> None:
+    assert Stream(np.int64(7)).words(1) == Stream(7).words(1)  # type: ignore[arg-type]
+    assert Stream(2**128 - 1).seed == 2**128 - 1
 
 
 def test_integers_are_valid_seeds_for_torch() -> None:

@@ -32,6 +32,12 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["row", "unit", "binary", "none"])
+def test_no_rows_are_rows_too(kind: str) -> None:
+    stored = StoredFeatures(np.ones((3, 2), np.float16), FeatureScaling(kind))
+    assert stored.rows(np.empty(0, dtype=np.int64)).shape == (0, 2)
+
+
 def test_products_are_those_of_the_whole_matrix(
     pair: tuple[StoredFeatures, torch.Tensor],
 ) -> None:

@@ -63,6 +63,21 @@ def test_a_log_of_a_short_training_says_how_it_ended_if_asked_to() -> None:
     assert log.getvalue().splitlines() == [told]
 
 
+def test_the_time_left_of_a_second_phase_is_that_of_its_own_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("dropnode.training.progress.time.monotonic", lambda: now[0])
+    log = io.StringIO()
+    first, second = phase(300), phase(50)
+    with ProgressBar("gmnn on cora", Console(file=log, width=40)) as bar:
+        for current, seconds, epochs in ((first, 100.0, range(1, 4)), (second, 1.0, range(1, 12))):
+            for epoch in epochs:
+                now[0] += seconds
+                bar.on_epoch(current, Outcome([record(epoch)]))
+    assert log.getvalue().splitlines()[-1].endswith("0:40 left at most")
+
+
 def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("dropnode.training.progress.time.monotonic", lambda: now[0])

@@ -19,12 +19,18 @@ from dropnode.engines.base import set_variables
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Says that Ray is for one machine; this is its default on systems other than Linux."""
 
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
+ON_ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
 """Says that the processes of a team are on one machine: Gloo takes the interface of the host's name
 otherwise."""
 
 TOKEN_GIVEN = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables by which the user gives Ray another token."""
+
+
+def is_on_loopback(ray: Any) -> bool:
+    """Return whether the Ray that is connected can have no other machines."""
+    address: str = ray.get_runtime_context().gcs_address
+    return address.startswith(("127.", "localhost", "[::1]"))
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from dropnode.engines.base import (
     late,
     set_variables,
 )
-from dropnode.engines.own_ray import make_private_token, on_loopback
+from dropnode.engines.own_ray import is_on_loopback, make_private_token, on_loopback
 from dropnode.engines.sharing import separate
 from dropnode.errors import ConfigError
 
@@ -133,8 +133,8 @@ def connected(address: str | None, cpus: int | None) -> Iterator[tuple[Any, dict
     """
     ray, ours = _connect(address, cpus)
     variables = dict(ONE_THREAD)
-    # An enclosing block may have started Ray, so this does not depend on whether it is ours.
-    if address is None:
+    # An enclosing block may have started Ray, or the caller may have joined a cluster.
+    if is_on_loopback(ray):
         variables |= {name: os.environ.get(name, "") for name in OFFLINE}
     try:
         yield ray, variables

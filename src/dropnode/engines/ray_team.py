@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dropnode.engines.base import check_jobs, set_variables
-from dropnode.engines.own_ray import LOOPBACK
+from dropnode.engines.own_ray import ON_ONE_MACHINE, is_on_loopback
 from dropnode.engines.ray_cluster import QUIET, connected, reason
 from dropnode.engines.sharing import separate
 from dropnode.errors import ConfigError, DropnodeError, WorkError
@@ -147,7 +147,7 @@ def room_for_team(
                     f"{workers} workers need {workers} {name}s at the same time, and the Ray "
                     f"cluster has {there}; ask for fewer workers, or add nodes"
                 )
-        yield ray, variables | (LOOPBACK if address is None else {})
+        yield ray, variables | (ON_ONE_MACHINE if is_on_loopback(ray) else {})
 
 
 def _supervise(work: Callable[[], Any], look: Callable[[], Any]) -> None:
@@ -169,6 +169,8 @@ def _supervise(work: Callable[[], Any], look: Callable[[], Any]) -> None:
     while thread.is_alive():
         thread.join(PAUSE)
         look()
+    # The work may have ended between a look and the question whether it goes on.
+    look()
     if problems:
         raise WorkError(_failed(problems[0])) from problems[0]
 

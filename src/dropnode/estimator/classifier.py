@@ -22,6 +22,7 @@ from dropnode.estimator.fitting import Fitted, Job, fitted, fitted_members
 from dropnode.estimator.inputs import (
     labelled_nodes,
     names_of,
+    new_edges,
     node_rows,
     node_weights,
     read_labels,
@@ -39,7 +40,7 @@ from dropnode.estimator.parameters import (
 )
 from dropnode.files import to_path
 from dropnode.graph import Graph
-from dropnode.graph.arrays import Matrix, plain
+from dropnode.graph.arrays import Matrix, held_like, plain
 from dropnode.graph.foreign import refuse_graph
 from dropnode.graph.labels import UNKNOWN
 from dropnode.graph.neighbours import NeighbourIndex
@@ -239,12 +240,12 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         """The class of every node of the training graph, as predicted."""
         return self.predict()
 
-    def predict(self, X: Any = None, graph: Any = None) -> np.ndarray:
+    def predict(self, X: Any = None, graph: Any = None, *, edges: Any = None) -> np.ndarray:
         """Return the most probable class of each node; see :meth:`predict_proba`."""
-        codes = self._logits(X, graph).argmax(axis=1)
+        codes = self._logits(X, graph, edges).argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def predict_proba(self, X: Any = None, graph: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Any = None, graph: Any = None, *, edges: Any = None) -> np.ndarray:
         """Return the probability of each class, in the order of ``classes_``.
 
         Parameters
@@ -257,12 +258,16 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             graph, if the constructor got it.
         graph : sparse or dense matrix of shape (rows, rows), optional
             Edge weights between the rows of ``X``.
+        edges : sparse or dense matrix of shape (rows, nodes) or (rows, nodes + rows), optional
+            The rows of ``X`` are features of new nodes, which these edges join to nodes of the
+            training graph, in its order, and to each other in the columns behind. The training
+            graph stays as it was: new nodes receive its messages and send it none.
 
         Returns
         -------
         ndarray of shape (nodes, classes)
         """
-        return np.asarray(softmax(self._logits(X, graph), axis=1))
+        return np.asarray(softmax(self._logits(X, graph, edges), axis=1))
 
     def score(self, X: Any, y: Any = None, graph: Any = None) -> float:
         """Return the accuracy on nodes with a known label; unknown labels are ignored.
@@ -410,8 +415,15 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
         self.method_, self.config_ = method, method.config
         self.graph_, self.classes_ = graph, classes
 
-    def _logits(self, X: Any, graph: Any) -> np.ndarray:
+    def _logits(self, X: Any, graph: Any, edges: Any = None) -> np.ndarray:
         check_is_fitted(self, "method_")
+        if edges is not None:
+            if X is None or isinstance(X, Graph) or graph is not None:
+                raise ConfigError(
+                    "edges= joins new rows to the training graph; give their features as X, and "
+                    "neither a Graph nor graph="
+                )
+            return self._new_logits(self._features(X, reset=False), edges)
         nodes = X
         if X is None or isinstance(X, Graph) or self.graph is not None:
             if graph is not None:
@@ -422,21 +434,25 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             # Label propagation knows its own graph alone.
             nodes = None
         if nodes is None or isinstance(nodes, Graph):
-            logits = self.method_.logits(nodes)
-        elif self.graph is not None:
-            logits = self.method_.logits(rows=node_rows(self.graph_, nodes))
-        else:
-            logits = self._new_logits(self._features(nodes, reset=False))
-        # In double precision, so that probabilities sum to one more exactly.
-        return logits.cpu().numpy().astype(np.float64)
+            return _as_doubles(self.method_.logits(nodes))
+        if self.graph is not None:
+            return _as_doubles(self.method_.logits(rows=node_rows(self.graph_, nodes)))
+        return self._new_logits(self._features(nodes, reset=False))
 
-    def _new_logits(self, features: Matrix) -> Any:
+    def _new_logits(self, features: Matrix, edges: Any = None) -> np.ndarray:
         """Return the logits of new rows, which receive messages from training nodes."""
-        known = self.graph_.features
-        if sp.issparse(known):
-            features = sp.csr_array(features)
-        elif sp.issparse(features):
-            features = features.toarray()
-        if self._index is None:
-            self._index = NeighbourIndex(known, self.n_neighbors)
-        return self.method_.new_logits(features, self._index.links(features))
+        known, among = self.graph_.features, None
+        features = held_like(features, known)
+        if edges is not None:
+            links, among = new_edges(edges, features.shape[0], self.graph_)
+        else:
+            if self._index is None:
+                self._index = NeighbourIndex(known, self.n_neighbors)
+            links = self._index.links(features)
+        return _as_doubles(self.method_.new_logits(features, links, among))
+
+
+def _as_doubles(logits: Any) -> np.ndarray:
+    # In double precision, so that probabilities sum to one more exactly.
+    doubles: np.ndarray = logits.cpu().numpy().astype(np.float64)
+    return doubles

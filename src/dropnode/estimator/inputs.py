@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import column_or_1d
 
-from dropnode.errors import ConfigError, GraphError
+from dropnode.errors import ConfigError, GraphError, warn_caller
 from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix, to_float32
-from dropnode.graph.edges import matrix_links
+from dropnode.graph.edges import attached_links, matrix_links
 from dropnode.graph.foreign import refuse_graph
 from dropnode.graph.labels import UNKNOWN, encode_labels, to_codes
 from dropnode.graph.nodes import to_rows, who
@@ -85,6 +85,25 @@ def table_graph(features: Matrix, adjacency: Any, classes: Classes | None) -> Gr
     ids = np.arange(rows, dtype=np.int64)
     links = matrix_links(adjacency, ids)
     return Graph.from_parts((features, ids), links, classes or to_codes(None, rows, None))
+
+
+def new_edges(edges: Any, new: int, graph: Graph) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return the edges of new nodes to the nodes of a graph, and those among themselves."""
+    matrix, known = to_float32(edges, "edges"), graph.num_nodes
+    if matrix.shape not in ((new, known), (new, known + new)):
+        raise GraphError(
+            f"edges= has shape {tuple(matrix.shape)} for {new:,} rows of X; expected edge weights "
+            f"between the rows and the {known:,} nodes of the training graph, {(new, known)}, or "
+            f"also those between rows, in further columns, {(new, known + new)}"
+        )
+    entries = sp.coo_array(matrix)
+    entries.eliminate_zeros()
+    row, column = (axis.astype(np.int64) for axis in entries.coords)
+    *parts, repairs = attached_links((known + row, column, entries.data), known, new)
+    for repair in repairs:
+        warn_caller(f"edges=: {repair}")
+    links, among = parts
+    return links, among
 
 
 def node_rows(graph: Graph, nodes: Any) -> np.ndarray:

@@ -52,8 +52,6 @@ def to_array(values: Any, what: str) -> np.ndarray:
             check_memory(8 * len(values), what, "give fewer")
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
-        if isinstance(error, GraphError):
-            raise
         raise GraphError(f"{what} cannot be read as an array ({error})") from error
 
 
@@ -77,6 +75,11 @@ def plain(values: Any) -> Any:
         if tensor.is_floating_point() and tensor.element_size() < 4:
             tensor = tensor.float()  # NumPy has no bfloat16.
         return tensor.numpy()
+    if tensor.dense_dim():
+        raise GraphError(
+            f"a sparse tensor has {tensor.dense_dim()} dense dimensions; give a plain one "
+            "(tensor.to_dense())"
+        )
     entries = _checked_tensor(tensor).to_sparse_coo().coalesce()
     numbers = entries.values()
     if numbers.is_floating_point() and numbers.element_size() < 4:

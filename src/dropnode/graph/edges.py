@@ -31,6 +31,8 @@ def edge_links(edges: Any, weights: Any, ids: np.ndarray) -> Links:
     if weights is None:
         return source, target, np.ones(len(source), dtype=np.float32)
     values = to_float32(weights, "edge weights")
+    if sp.issparse(values):
+        raise GraphError("weights are a sparse matrix; give an array with one weight per edge")
     if values.shape != source.shape:
         raise GraphError(
             f"weights have shape {values.shape} for {len(source):,} edges; give one weight per edge"
@@ -87,6 +89,19 @@ def to_adjacency(links: Links, ids: np.ndarray) -> tuple[sp.csr_array, tuple[str
         "parallel edges merged, keeping the largest weight": (np.diff(directed) == 0).sum(),
     }
     return half + half.T, tuple(f"{what}: {count:,}" for what, count in repairs.items() if count)
+
+
+def attached_links(
+    links: Links, known: int, new: int
+) -> tuple[sp.csr_array, sp.csr_array, tuple[str, ...]]:
+    """Return links of new nodes as edges to known nodes, and as edges among themselves.
+
+    New nodes have the positions after the known ones. Also returns the repairs, as
+    :func:`to_adjacency` does.
+    """
+    adjacency, repairs = to_adjacency(links, np.arange(known + new))
+    rows = adjacency[known:]
+    return sp.csr_array(rows[:, :known]), sp.csr_array(rows[:, known:]), repairs
 
 
 def _ends(edges: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Graph: the type that every part of the package takes.
 
-Every :class:`Graph` is symmetric, without self-loops or parallel edges, with finite float32
-features and encoded labels. Its builders check the input, so no other code has to.
+Every :class:`Graph` is symmetric, without self-loops or parallel edges, with finite features
+and encoded labels. Its builders check the input, so no other code has to.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class Graph:
     adjacency : scipy.sparse.csr_array
         Symmetric, float32, no self-loops, no parallel edges.
     features : ndarray or scipy.sparse.csr_array
-        Raw float32 features; scaling belongs to the method, not to the data.
+        Raw features, float32 or, on disk, perhaps float16; scaling belongs to the method, not to
+        the data.
     labels : ndarray of int64
         Class codes, -1 where unknown.
-    ids : ndarray of int64 or of objects
+    ids : ndarray of int64 or of objects, of a graph on disk perhaps of text
         The caller's own name for each node; positions if none were given.
     class_names : tuple of str
         The name of each class code.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,12 +95,11 @@ def _check_one_label(labels: Any) -> None:
 
 
 def _class_names(given: Any) -> tuple[str, ...]:
-    names = tuple(map(str, to_items(given, "class_names")))
-    for name in names:
-        if names.count(name) > 1:
-            raise GraphError(
-                f"class name {name!r} occurs more than once; class names must be unique"
-            )
-    if any(map(is_missing, given)) or "" in names:
-        raise GraphError(f"class_names are {shown(list(given))}; every class needs a name")
+    items = to_items(given, "class_names")
+    names = tuple(map(str, items))
+    if any(map(is_missing, items)) or "" in names:
+        raise GraphError(f"class_names are {shown(list(items))}; every class needs a name")
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise GraphError(f"class name {twice!r} occurs more than once; class names must be unique")
     return names

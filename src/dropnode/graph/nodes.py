@@ -62,6 +62,12 @@ def canonical(matrix: Any) -> sp.csr_array:
 def to_rows(nodes: Any, ids: np.ndarray) -> np.ndarray:
     """Return the positions of nodes that a caller names."""
     names = to_objects(to_items(nodes, "nodes"))
+    if any(isinstance(name, bool) for name in names):
+        # In Python, True is 1 and False is 0: a mask would name the same two nodes again and again.
+        raise GraphError(
+            "nodes are true or false, a mask; expected ids of nodes: pass ids[mask], for positions "
+            "np.flatnonzero(mask)"
+        )
     if all(type(name) is int for name in names):
         names = to_integers(names.tolist())
     rows = positions_of(names, ids, "nodes")

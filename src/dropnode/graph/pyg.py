@@ -73,9 +73,10 @@ def to_data(graph: Graph) -> Any:
     from torch_geometric.data import Data
 
     entries = graph.adjacency.tocoo()
-    dense = graph.features.toarray() if sp.issparse(graph.features) else graph.features.copy()
+    dense = graph.features.toarray() if sp.issparse(graph.features) else graph.features
     data = Data(
-        x=torch.from_numpy(dense),
+        # Those of a graph on disk may be float16, which layers of float32 cannot multiply.
+        x=torch.from_numpy(np.array(dense, dtype=np.float32)),
         edge_index=torch.from_numpy(np.stack(entries.coords).astype(np.int64)),
         edge_weight=torch.from_numpy(entries.data.copy()),
         y=torch.from_numpy(graph.labels.copy()),

@@ -15,7 +15,7 @@ import torch
 
 from dropnode.graph.arrays import Matrix, array_members
 from dropnode.graph.mapped import release
-from dropnode.ops.propagation import normalise
+from dropnode.ops.propagation import normalise, weighted_degrees
 from dropnode.ops.selection import feature_rows, row_entries, select_columns
 from dropnode.ops.sparse_matrix import Features, SparseMatrix, as_csr
 
@@ -139,11 +139,6 @@ class GraphTensors:
             np.concatenate([self.degrees, weighted_degrees(received)]),
             receivers=self.receivers + new,
         )
-
-
-def weighted_degrees(adjacency: Matrix) -> np.ndarray:
-    """Return the weighted degree of every row, its self-loop included."""
-    return np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
 
 
 def _rows_below(adjacency: sp.csr_array, received: sp.csr_array) -> sp.csr_array:

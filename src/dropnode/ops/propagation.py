@@ -32,6 +32,11 @@ Propagate: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """A linear map of dense matrices."""
 
 
+def weighted_degrees(adjacency: Matrix) -> np.ndarray:
+    """Return the weighted degree of every row, its self-loop included."""
+    return np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
+
+
 def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_array:
     """Return Â = D̃^-½ (A + I) D̃^-½.
 
@@ -40,7 +45,7 @@ def normalise(adjacency: Matrix, degrees: np.ndarray | None = None) -> sp.csr_ar
     """
     adjacency = as_csr(adjacency)
     if degrees is None:
-        degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel() + 1.0
+        degrees = weighted_degrees(adjacency)
     looped = adjacency + sp.eye_array(adjacency.shape[0], format="csr", dtype=np.float32)
     scale = 1.0 / np.sqrt(degrees)
     # Products with diagonal matrices would need three copies of the matrix. In float64, a block of
@@ -80,13 +85,13 @@ def power_rows(
 ) -> torch.Tensor:
     """Return (ÂᴷX)[rows], for a symmetric Â; like :func:`propagated_rows`."""
 
-    def propagate(x: torch.Tensor) -> torch.Tensor:
+    def hops(x: torch.Tensor) -> torch.Tensor:
         for _ in range(power):
             x = operator @ x
         return x
 
     by_features = 2 * features.shape[1] < len(rows)
-    return some_rows(features, rows, propagate, propagate, by_features=by_features)
+    return some_rows(features, rows, hops, hops, by_features=by_features)
 
 
 def some_rows(

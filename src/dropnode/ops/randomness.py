@@ -7,6 +7,7 @@ implementations of a method can draw the same masks, and the order of work does 
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import zlib
@@ -41,9 +42,14 @@ class Stream:
     """
 
     def __init__(self, seed: int, path: tuple[int, ...] = ()) -> None:
-        if not 0 <= seed < 2**128:
-            raise ConfigError(f"seed is {shown(seed)}; expected a whole number from 0 to 2**128")
-        self.seed = int(seed)
+        try:
+            self.seed = operator.index(seed)
+        except TypeError:
+            self.seed = -1
+        if not 0 <= self.seed < 2**128:
+            raise ConfigError(
+                f"seed is {shown(seed)}; expected a whole number, from 0 to below 2**128"
+            )
         self.path = path
 
     def at(self, *keys: str | int) -> Stream:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dropnode.errors import GraphError
-from dropnode.graph.arrays import Matrix, lighter
+from dropnode.graph.arrays import Matrix, lighter_sparse
 from dropnode.graph.mapped import is_mapped, row_blocks
 
 KINDS = ("row", "binary", "unit", "standard", "none")
@@ -34,7 +34,11 @@ def suitable(features: Matrix) -> str:
     >>> suitable(np.eye(3)), suitable(np.array([[170.0, 0.6], [182.0, 0.9]]))
     ('unit', 'standard')
     """
-    return "unit" if sp.issparse(lighter(features)) else "standard"
+    if sp.issparse(features):
+        filled = features.count_nonzero()
+    else:
+        filled = sum(int(np.count_nonzero(features[block])) for block in row_blocks(features))
+    return "unit" if lighter_sparse(filled, features.shape) else "standard"
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class FeatureScaling:
         if self.kind == "binary":
             return FeatureScaling("row").apply((features != 0).astype(np.float32))
         if self.kind == "row":
-            smallest = features.data.min(initial=0) if sp.issparse(features) else features.min()
+            smallest = (features.data if sp.issparse(features) else features).min(initial=0)
             if smallest < 0:
                 raise GraphError(
                     f"feature_scaling='row' divides by row sums, but a feature is {smallest:g}; "

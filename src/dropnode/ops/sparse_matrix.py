@@ -50,7 +50,10 @@ class SparseMatrix:
     def from_scipy(
         cls, matrix: Any, device: torch.device | str = "cpu", symmetric: bool = False
     ) -> SparseMatrix:
-        """Copy a SciPy matrix to ``device``."""
+        """Return a SciPy matrix on ``device``; on a CPU, it shares the memory.
+
+        The entries of each row are sorted by column, in place.
+        """
         matrix = as_csr(matrix)
         matrix.sort_indices()
         return cls(_torch_csr(matrix, device), symmetric)
@@ -134,7 +137,7 @@ class SparseMatrix:
             self.symmetric and not isinstance(factors, torch.Tensor),
             self.passing,
         )
-        if not self.passing:
+        if not self.passing and not made.symmetric:
             # The pattern is the same, so its order by columns is too.
             made.by_column = self.by_column
         return made

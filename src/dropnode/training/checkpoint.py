@@ -85,6 +85,17 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         ) from error
 
 
+def resume_point(path: Path | None, seed: int) -> Checkpoint | None:
+    """Return the checkpoint from which a run with this seed goes on; None if it begins."""
+    found = read_checkpoint(path) if path else None
+    if found and found.seed != seed:
+        raise CheckpointError(
+            f"{path} belongs to a run with seed {found.seed}, but this run has seed {seed}; give "
+            "this run another checkpoint path"
+        )
+    return found
+
+
 def _checksum(position: str, tensors: dict[str, torch.Tensor]) -> str:
     """Return a hash of the position, and of the names, types, shapes and bytes of all tensors."""
     digest = hashlib.sha256(position.encode())

@@ -17,9 +17,10 @@ import torch
 
 from dropnode.errors import CheckpointError, TrainingError
 from dropnode.graph import Graph, Split
+from dropnode.ops.kernels.memory import release_scratch
 from dropnode.ops.kernels.threads import at_most, settle
 from dropnode.ops.randomness import Stream
-from dropnode.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from dropnode.training.checkpoint import Checkpoint, resume_point, write_checkpoint
 from dropnode.training.interruption import Interruption
 from dropnode.training.method import Callback, Method, Outcome, Phase, State
 from dropnode.training.stopping import Progress
@@ -70,6 +71,8 @@ def train(
             raise
         run.outcome.interrupted = True
         method.load_state(run.best_state)
+    finally:
+        release_scratch()
     run.outcome.seconds = run.elapsed()
     return run.outcome
 
@@ -103,7 +106,7 @@ class _Run:
     ) -> None:
         settle()
         split = split or graph.split
-        graph.check_trainable(split)
+        method.check(graph, split)
         assert split is not None
         self.method, self.seed, self.callbacks = method, seed, callbacks
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
@@ -118,14 +121,9 @@ class _Run:
         self.best_state: State | None = None
         self.spare_state: State | None = None
         self.interruption = Interruption(active=checkpoint is not None)
-        self.resumed = read_checkpoint(checkpoint) if checkpoint else None
+        self.resumed = resume_point(checkpoint, seed)
         if checkpoint:
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        if self.resumed and self.resumed.seed != seed:
-            raise CheckpointError(
-                f"{checkpoint} belongs to a run with seed {self.resumed.seed}, but this run has "
-                f"seed {seed}; give this run another checkpoint path"
-            )
         spent = self.resumed.seconds if self.resumed else 0.0
         self.started = time.perf_counter() - spent
         with at_most(method.threads):

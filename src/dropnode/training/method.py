@@ -53,6 +53,10 @@ class Method(ABC):
     draws_from_torch: bool = True
     team: Team = ALONE
 
+    def check(self, graph: Graph, split: Split | None) -> None:
+        """Raise :class:`~dropnode.errors.GraphError` unless a split can be trained on."""
+        graph.check_trainable(split)
+
     @abstractmethod
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Precompute, and draw the initial weights. A closed-form method is fitted here."""

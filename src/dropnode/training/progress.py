@@ -54,8 +54,8 @@ class ProgressBar(Bar):
     def __init__(self, title: str, console: Console, *, closing: bool = False) -> None:
         super().__init__(title, console)
         self.closing = closing
-        self.started = self.last_line = time.monotonic()
-        self.first_epoch = 0
+        self.started = self.phase_started = self.last_line = time.monotonic()
+        self.first_epoch = self.last_epoch = 0
         self.unlogged: str | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
@@ -68,10 +68,12 @@ class ProgressBar(Bar):
         record = outcome.history[-1]
         epoch = int(record["epoch"])
         now = time.monotonic()
-        if not self.first_epoch:
-            # A resumed run does not start at epoch 1, and its earlier epochs took no time here.
-            self.first_epoch, self.started = epoch, now
-        pace = (now - self.started) / max(epoch - self.first_epoch, 1)
+        if not self.first_epoch or epoch <= self.last_epoch:
+            # Every phase counts its epochs anew. A resumed one does not start at epoch 1, and its
+            # earlier epochs took no time here.
+            self.first_epoch, self.phase_started = epoch, now
+        self.last_epoch = epoch
+        pace = (now - self.phase_started) / max(epoch - self.first_epoch, 1)
         self.unlogged = self._line(record, phase)
         shown = f"{self.unlogged}  {clock(pace * (phase.max_epochs - epoch))} left at most"
         self.bar.update(self.task, total=phase.max_epochs, completed=epoch, shown=shown)

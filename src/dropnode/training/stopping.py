@@ -52,10 +52,7 @@ class Progress:
             self.top_accuracy = max(accuracy, self.top_accuracy)
         else:
             renewed = loss <= self.least_loss or accuracy >= self.top_accuracy
-            if rule == "accuracy":
-                keep = accuracy >= self.top_accuracy
-            else:
-                keep = renewed and loss <= self.best_loss
+            keep = accuracy >= self.top_accuracy if rule == "accuracy" else loss <= self.least_loss
             self.waited = 0 if renewed else self.waited + 1
             self.least_loss = min(loss, self.least_loss)
             self.top_accuracy = max(accuracy, self.top_accuracy)

@@ -23,7 +23,7 @@ import torch
 from dropnode.engines.base import Failure
 from dropnode.engines.ray_cluster import run_ray
 from dropnode.engines.team import Team
-from dropnode.errors import ConfigError, TrainingError, WorkError
+from dropnode.errors import CheckpointError, ConfigError, TrainingError, WorkError
 from dropnode.graph import Graph, Split
 from dropnode.methods.grand_plus import on_ray
 from dropnode.methods.grand_plus.config import preset
@@ -33,11 +33,14 @@ from dropnode.ops import push
 from dropnode.ops.push import pushed_rows, walk_shares
 from dropnode.training import Outcome, Phase, train
 from dropnode.training.checkpoint import read_checkpoint
+from dropnode.training.stopping import Stopping
 from ray_nodes import NEEDED, Cluster
 
 pytestmark = NEEDED
 
 BATCHES, EPOCHS = 3, 6
+
+PHASE = Phase("train", torch.optim.SGD([torch.zeros(1)]), EPOCHS, Stopping("never"))
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +149,45 @@ def test_a_team_of_any_size_trains_as_one_process_does(
         assert found == pytest.approx(known, rel=1e-3, abs=1e-4)
     for name, tensor in alone.state().items():
         torch.testing.assert_close(first.state()[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::dropnode.errors.GraphWarning")
+def test_a_class_of_the_test_part_alone_is_no_obstacle_to_workers() -> None:
+    graph = blocks_graph()
+    order = np.argsort(graph.labels, kind="stable")
+    graph = graph.with_split(Split(order[:50], order[50:55], order[60:]))
+    alone = GrandPlus(method().config)
+    train(alone, graph, seed=5)
+    assert graph.split is not None
+    member = on_ray._StoredGrandPlus(on_ray._StoredRows.of(alone, graph, graph.split), Team(0, 1))
+    train(member, member.stored.watched, seed=5)
+    for name, tensor in alone.state().items():
+        assert torch.equal(member.state()[name], tensor), name
+
+
+def test_callbacks_of_a_resumed_training_see_its_whole_history(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    expected = train(method(), blocks_graph(), seed=5, checkpoint=path)
+    seen: list[Outcome] = []
+
+    class Watching:
+        def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
+            seen.append(outcome)
+
+    news = on_ray._News(PHASE, [Watching()], read_checkpoint(path))
+    news.take(({"epoch": EPOCHS + 1.0, "loss": 1.0}, EPOCHS))
+    assert seen[0].epochs == EPOCHS + 1
+    assert seen[0].best == expected.history[EPOCHS - 1]
+
+
+def test_a_checkpoint_of_another_run_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    train(method(), blocks_graph(), seed=5, checkpoint=path)
+    with pytest.raises(CheckpointError, match=f"{path} belongs to a run with seed 5"):
+        train_on_ray(method(), blocks_graph(), workers=1, seed=6, checkpoint=path)
+    path.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match=f"{path} is not a checkpoint"):
+        train_on_ray(method(), blocks_graph(), workers=1, seed=5, checkpoint=path)
 
 
 @dataclass

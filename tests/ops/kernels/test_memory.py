@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dropnode.ops.kernels.memory import LANES, aligned, padded, scratch, usable
+from dropnode.data.generators import sbm
+from dropnode.data.splits import every_label_split
+from dropnode.methods.grand.config import preset
+from dropnode.methods.grand.model import Grand
+from dropnode.ops.kernels.memory import (
+    LANES,
+    aligned,
+    padded,
+    release_scratch,
+    scratch,
+    usable,
+)
+from dropnode.training import train
 
 
 def test_scratch_is_kept_and_grows() -> None:
@@ -56,6 +69,29 @@ def test_every_thread_has_a_scratch_of_its_own() -> None:
         held = list(executor.map(work, range(3)))
     for number, one in enumerate(held):
         assert not any(np.shares_memory(one, other) for other in held[:number])
+
+
+def test_released_memory_of_all_threads_goes_back() -> None:
+    """But for what a thread is using."""
+    with ThreadPoolExecutor(1) as executor:
+        mine, other = scratch(1000), executor.submit(scratch, 1000).result()
+        owners = [weakref.ref(one.base) for one in (mine, other)]
+        del other
+        release_scratch()
+        assert [owner() is None for owner in owners] == [False, True]
+        mine[:] = 7.0
+        scratch(1000)[:] = 1.0
+        assert np.all(mine == 7.0)
+        assert executor.submit(scratch, 10).result().shape == (10,)
+
+
+def test_a_training_leaves_no_scratch_memory() -> None:
+    graph = sbm.make(nodes=60, classes=3, features=6)
+    graph = graph.with_split(every_label_split(graph.labels))
+    config = preset("default", None)[1].replace(max_epochs=2)
+    before = scratch(100)
+    train(Grand(config), graph)
+    assert not np.shares_memory(scratch(100), before)
 
 
 @given(st.integers(0, 10_000))

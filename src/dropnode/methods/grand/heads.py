@@ -4,7 +4,7 @@ A head has two parts: ``first`` ends with the first linear map, and ``rest`` is 
 If ``first`` is nothing but a linear map (``commutes``), it may be exchanged with propagation:
 Ā(X W) propagates ``hidden`` columns, (ĀX) W propagates ``features`` columns.
 
-On a CPU, training with a perceptron does not call these layers: the kernels of ``fused/`` compute
+On a CPU, training with a perceptron rarely calls these layers: the kernels of ``fused/`` compute
 them together with their gradients. They also compute the first layer of other heads. Validation and
 inference use this module. ``tests/methods/grand/fused/test_step.py`` compares the two.
 """

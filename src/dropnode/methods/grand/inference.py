@@ -16,9 +16,9 @@ import torch
 
 from dropnode.graph.arrays import Matrix
 from dropnode.methods.grand.heads import DenseHead
-from dropnode.methods.tensors import GraphTensors, weighted_degrees
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import Augmentation, Perturbation
-from dropnode.ops.propagation import normalise, propagated_rows
+from dropnode.ops.propagation import normalise, propagated_rows, weighted_degrees
 from dropnode.ops.selection import select_columns
 from dropnode.ops.sparse_matrix import Features, SparseMatrix, compact
 

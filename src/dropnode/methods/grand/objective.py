@@ -4,7 +4,7 @@ Losses take log-probabilities of shape (nodes, augmentations, classes). ``reduct
 over nodes, as in the paper's Eq. 1 and 3, or ``"mean"``, as in its released code. Both average over
 the S augmentations.
 
-On a CPU, training with a perceptron head does not call the losses of this module. Kernels compute
+On a CPU, training with a perceptron head rarely calls the losses of this module. Kernels compute
 the same objective together with its gradients (``methods/grand/fused/``: ``step.py`` calls
 ``kernels/rows.py``), as a sum over nodes and views with the weights of :func:`summand_weights`.
 ``tests/methods/grand/fused/test_step.py`` compares the two.

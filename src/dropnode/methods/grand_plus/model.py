@@ -19,6 +19,7 @@ import torch
 
 from dropnode.engines.base import Run
 from dropnode.graph import Graph, Split
+from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier, Sizes, cross_entropy
 from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
 from dropnode.methods.grand_plus.config import FITTED, GrandPlusConfig
@@ -71,12 +72,13 @@ class GrandPlus(NodeClassifier):
         return Head(sizes.features, sizes.classes, self.config)
 
     def least_memory(self, sizes: Sizes) -> int:
-        """Return the bytes of the pushed rows, and of the first weights with Adam's moments."""
+        """Return the bytes of the first weights with Adam's moments.
+
+        How many rows are pushed depends on the split; :meth:`prepare_training` looks at that.
+        """
         config = self.config
         units = config.hidden if config.layers > 1 else sizes.classes
-        rows = min(config.unlabelled, sizes.nodes)
-        held = 12 * min(config.top, sizes.nodes) + 4 * sizes.features * config.tail
-        return 16 * units * sizes.features + rows * held
+        return 16 * units * sizes.features
 
     def prepare_training(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Draw the weights and the unlabelled nodes, choose the walk, and push the rows."""
@@ -90,6 +92,12 @@ class GrandPlus(NodeClassifier):
             others = np.sort(generator.choice(others, config.unlabelled, replace=False))
         self.labelled, self.unlabelled = len(split.train), len(others)
         nodes, shares, tensors = np.concatenate([split.train, others]), self.shares, self.tensors
+        row = 12 * min(config.top, graph.num_nodes) + 4 * graph.num_features * config.tail
+        check_memory(
+            len(nodes) * row,
+            f"training on the rows of {len(nodes):,} nodes",
+            "lower unlabelled or top, give fewer training nodes, or set tail=false",
+        )
         rows = pushed_rows(
             tensors.adjacency,
             tensors.degrees,

@@ -30,7 +30,7 @@ from dropnode.methods.grand_plus.pushed import PushedRows
 from dropnode.ops.randomness import Stream
 from dropnode.ops.sparse_matrix import shared
 from dropnode.training import Callback, Method, Outcome, Phase, train
-from dropnode.training.checkpoint import read_checkpoint
+from dropnode.training.checkpoint import Checkpoint, read_checkpoint, resume_point
 
 
 def train_on_ray(
@@ -76,8 +76,10 @@ def train_on_ray(
     if not isinstance(method, GrandPlus):
         raise ConfigError("only grand-plus can be trained by several workers; use that method")
     split = split or graph.split
-    graph.check_trainable(split)
+    method.check(graph, split)
     assert split is not None
+    # Here, where its path is that of the caller, and before rows are pushed.
+    resumed = resume_point(checkpoint, seed)
     with ExitStack() as stack:
         # Both engines below take part in this connection.
         gpu = method.device.type == "cuda"
@@ -91,7 +93,7 @@ def train_on_ray(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dropnode-"))
             checkpoint = Path(folder) / "checkpoint.safetensors"
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        news = _News(method.phases()[0], callbacks)
+        news = _News(method.phases()[0], callbacks, resumed)
         interrupted = False
         try:
             run_team(
@@ -194,6 +196,9 @@ class _StoredGrandPlus(GrandPlus):
         super().__init__(stored.config, device=team.device)
         self.stored, self.team = stored, team
 
+    def check(self, graph: Graph, split: Split | None) -> None:
+        """Do nothing: the driver has checked the split, of which the test part is not here."""
+
     def prepare(self, graph: Graph, split: Split, stream: Stream) -> None:
         """Draw the weights, and take the rows as they are."""
         stored = self.stored
@@ -230,8 +235,11 @@ class _Reporter:
 class _News:
     """The driver's view of a training elsewhere, for its callbacks."""
 
-    def __init__(self, phase: Phase, callbacks: Sequence[Callback]) -> None:
-        self.phase, self.callbacks, self.outcome = phase, callbacks, Outcome()
+    def __init__(
+        self, phase: Phase, callbacks: Sequence[Callback], resumed: Checkpoint | None
+    ) -> None:
+        self.phase, self.callbacks = phase, callbacks
+        self.outcome = Outcome(list(resumed.history)) if resumed else Outcome()
 
     def take(self, news: tuple[dict[str, float], int]) -> None:
         """Call all callbacks with an epoch; one that was lost with a worker comes again."""

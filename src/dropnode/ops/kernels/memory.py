@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import weakref
 
 import numpy as np
 import torch
@@ -51,10 +52,34 @@ def scratch(*shape: int) -> np.ndarray:
     thread has its own, so that fits in several threads cannot overwrite each other's.
     """
     size = math.prod(shape)
-    held: np.ndarray | None = getattr(_thread, "scratch", None)
+    own: _Own | None = getattr(_thread, "own", None)
+    if own is None:
+        own = _thread.own = _Own()
+        with _adding:
+            _every.add(own)
+    held = own.memory
     if held is None or held.size < size:
-        held = _thread.scratch = aligned(size)
+        held = own.memory = aligned(size)
     return held[:size].reshape(shape)
 
 
+def release_scratch() -> None:
+    """Let go of the working memory of all threads.
+
+    For a large graph it is gigabytes, which would otherwise stay as long as its thread. A thread
+    that is using its own keeps it until then.
+    """
+    with _adding:
+        for own in _every:
+            own.memory = None
+
+
+class _Own:
+    """The working memory of one thread."""
+
+    memory: np.ndarray | None = None
+
+
 _thread = threading.local()
+_adding = threading.Lock()
+_every: weakref.WeakSet[_Own] = weakref.WeakSet()

@@ -1,9 +1,7 @@
-"""Propagation of several views at once, and their products with sparse features.
+"""Propagation, and products of sparse matrices.
 
 Matrices are CSR arrays (``starts``, ``columns``, ``values``), or dense with rows padded to a
-multiple of 16 columns. The views are next to each other in the columns of one dense matrix. A view
-keeps some nodes (``node_words``: one bit per node) and some stored entries of the features
-(``entry_words``: one bit per entry). Words without columns keep everything.
+multiple of 16 columns. Several views are next to each other in the columns of one dense matrix.
 """
 
 from __future__ import annotations
