@@ -246,6 +246,7 @@ def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResul
                 wider_than=claim.wider_than or "",
                 paper=_stated(spec, claim, dataset),
                 splits=test.splits,
+                unpaired_splits=test.unpaired_splits,
             )
         )
     return tuple(judged)

@@ -184,6 +184,30 @@ def test_pairwise_comparisons_are_all_there(page: Page, results: dict[str, Any])
                     assert number(text) == pytest.approx(pair[key], rel=0.05, abs=5e-4)
 
 
+@pytest.mark.parametrize(
+    ("splits", "told"),
+    [
+        ((None, None), "Welch's test of all trials, and of Wilcoxon's signed-rank test over the s"),
+        ((5, 5), "a t-test of the differences between the means of each split, and of Wilcoxon"),
+        (
+            (5, None),
+            "Welch's test of all trials or, where methods share several splits, a t-test of the "
+            "differences between the means of each split, and of Wilcoxon's signed-rank test over "
+            "the splits",
+        ),
+    ],
+)
+def test_the_tests_of_all_pairs_are_named(
+    tmp_path: Path, splits: tuple[int | None, int | None], told: str
+) -> None:
+    """One pair may share several splits where the next does not, for instance after Ctrl-C."""
+    results = small(tmp_path, bare=SMALL)
+    pair = results.comparisons[0]
+    pairs = [replace(pair, test=replace(pair.test, splits=number)) for number in splits]
+    write_results_json(tmp_path, replace(results, comparisons=tuple(pairs)))
+    assert f"Two-sided p-values of {told}" in Page(write_report(tmp_path)).text
+
+
 def number(text: str) -> float:
     """Read a number as the page writes it."""
     digits = str.maketrans("−⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "--0123456789")
