@@ -86,6 +86,23 @@ def test_a_trial_that_lacks_a_measure_is_run_again_and_completed(
     assert third.ran == []
 
 
+@pytest.mark.parametrize("measure", ["theory_dropnode", "theorem1_error_dropnode"])
+def test_a_trial_without_a_value_of_a_measure_is_not_run_again(
+    tmp_path: Path, threads: None, measure: str
+) -> None:
+    """Label propagation trains nothing that the theorems are about, so it has no curves of them."""
+    text = f"title: t\ndatasets: [sbm]\nseeds: 1\nmeasures: [{measure}]\n"
+    spec = parse_spec("small", text + "rows: [{method: label-propagation}]\n")
+    for expected in (1, 0):
+        counting = Counting()
+        done = reproduce(spec, tmp_path, counting)
+        assert len(counting.ran) == expected
+        assert (done.failed, done.missing) == (0, 0)
+    (record,) = records(tmp_path)
+    assert record.metrics[measure] is None
+    assert read_trials(tmp_path / "trials.csv.gz")[record.trial.id].metrics == record.metrics
+
+
 def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, threads: None) -> None:
     reproduce(parse_spec("small", SPEC), tmp_path, Counting())
     before = records(tmp_path)

@@ -291,6 +291,23 @@ def test_a_claim_about_a_size_needs_that_size(
         parse_spec("mine", text.replace(f"paper: {size}, ", ""))
 
 
+def test_a_size_outside_the_interval_is_contradicted_whatever_p_is(
+    data: Data, stored: Stored
+) -> None:
+    """No difference is found, and the interval has no room for 7 points either."""
+    stored.add("grand", spaced(0.85, 5))
+    stored.add("grand-gcn", spaced(0.851, 5))
+    claim = "better: grand, than: grand-gcn, datasets: [cora], paper: 7, size: true"
+    text = TEXT[: TEXT.index("claims:")] + f"claims: [{{claim: a lead, {claim}}}]\n"
+    (judged,) = summed_up(parse_spec("mine", text), data, stored).claims
+    assert judged.p_holm is not None
+    assert judged.p_holm > 0.05
+    assert judged.verdict == "contradicted"
+    within = text.replace("paper: 7", "paper: 0.1")
+    (judged,) = summed_up(parse_spec("mine", within), data, stored).claims
+    assert judged.verdict == "too few seeds"
+
+
 STEPS = ("label-rate:rate=0.02", "random-edges:rate=0.1", "one-class:code=1")
 
 

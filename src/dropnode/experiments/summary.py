@@ -286,17 +286,20 @@ def _compare(scores: ScoresOfCells, pairs: Sequence[tuple[str, str, str]]) -> li
 
 def _verdict(claim: Claim, test: Difference, p: float | None) -> Verdict:
     """Return the verdict on a claim, given its test and the corrected p-value."""
+    if claim.size and _excludes(test, claim.paper):
+        # The size is tested by the interval alone; p is about a difference of zero.
+        return Verdict.CONTRADICTED
     if p is not None and test.difference is not None and p < LEVEL:
         more_is_better = measures.MEASURES[claim.measure].more_is_better
         holds = (test.difference > 0) == more_is_better
-        if claim.size:
-            # A claim about a size has one, and a test with a p-value has an interval.
-            size, low, high = claim.paper, test.low, test.high
-            assert size is not None
-            assert low is not None
-            assert high is not None
-            holds = holds and low <= size <= high
         return Verdict.CONFIRMED if holds else Verdict.CONTRADICTED
     if min(test.n_first, test.n_second) < ENOUGH:
         return Verdict.TOO_FEW_SEEDS
     return Verdict.NOT_CONFIRMED
+
+
+def _excludes(test: Difference, size: float | None) -> bool:
+    """Return whether the 95 % interval of a difference is known, and does not contain a size."""
+    if size is None or test.low is None or test.high is None:
+        return False
+    return not test.low <= size <= test.high
