@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from dropnode import save_graph
 from dropnode.engines.base import Failure
-from dropnode.errors import ConfigError
+from dropnode.errors import ConfigError, GraphError
 from dropnode.experiments.exchange import add_missing, export_trials, read_trials
 from dropnode.experiments.experiment import reproduce
 from dropnode.experiments.run import Job, run_trial
 from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Finished, Trial
+from dropnode.graph import Graph, Split
 
 SPEC = """
 title: Small
@@ -228,6 +230,25 @@ def test_a_setting_left_to_validation_is_the_one_that_validates_best(
     assert (row.config["order"], row.config["hidden"]) == best
     assert row.accuracy.n == 2
     assert [row.method for row in results.results.rows] == ["grand", "mlp"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "rows: [{method: label-propagation, choose: {steps: [1, 2]}}]",
+        "search: {method: label-propagation, stages: [{steps: [1, 2]}, {share: [0.5, 0.9]}]}",
+    ],
+)
+def test_without_validation_nodes_nothing_is_left_to_validation(
+    tmp_path: Path, community: Graph, rows: str
+) -> None:
+    save_graph(community.with_split(Split([0, 1, 2], [], [5, 6])), tmp_path / "bare.npz")
+    spec = parse_spec("bare", f"title: t\ndatasets: [{tmp_path}/bare.npz]\nseeds: 1\n{rows}\n")
+    engine = Counting()
+    with pytest.raises(GraphError, match="no validation nodes, which a search needs to compare"):
+        reproduce(spec, tmp_path / "out", engine)
+    assert not engine.ran
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_chosen_from_is_an_error() -> None:

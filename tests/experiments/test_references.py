@@ -111,6 +111,7 @@ def test_a_place_on_an_axis() -> None:
     assert attacked.along("random-edges.rate") == (clean, "definition=cumulative", 0.1)
     assert attacked.along("label-rate.rate")[1:] == ("", 0.2)
     assert attacked.along("metattack.rate") == (str(attacked), None, 0.0)
+    assert Reference.parse("cora").along("label-rate.rate") == ("cora", None, None)
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])

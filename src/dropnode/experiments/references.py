@@ -231,7 +231,7 @@ class Reference:
     def __str__(self) -> str:
         return "@".join((self.source, *map(str, self.steps)))
 
-    def along(self, axis: str) -> tuple[str, str | None, float]:
+    def along(self, axis: str) -> tuple[str, str | None, float | None]:
         """Return where the graph lies on an axis: an option of a transform, ``metattack.rate``.
 
         Returns
@@ -240,8 +240,9 @@ class Reference:
             The reference without that transform.
         str or None
             The other options of the transform; None if the reference does not have it.
-        float
-            The value of the option, 0 without the transform.
+        float or None
+            The value of the option. Without the transform, 0 if the transform changes the graph,
+            and None if it draws a split: the source's own split is nowhere on the axis.
         """
         name, _, option = axis.partition(".")
         others = tuple(step for step in self.steps if step.name != name)
@@ -251,7 +252,7 @@ class Reference:
                 rest = {k: v for k, v in step.options.identity().items() if k != option}
                 told = ", ".join(f"{key}={value}" for key, value in rest.items())
                 return base, told, float(getattr(step.options, option))
-        return base, None, 0.0
+        return base, None, None if TRANSFORMS[name].graph is None else 0.0
 
     def then(self, name: str, options: Mapping[str, Any]) -> Reference:
         """Return the reference with one more transform."""

@@ -48,7 +48,15 @@ class TrialObserver(Protocol):
 
 
 def row_cells(spec: Spec, data: Data) -> list[Cell]:
-    """Return the cells of a spec with rows; several per dataset if a row chooses a setting."""
+    """Return the cells of a spec with rows; several per dataset if a row chooses a setting.
+
+    Without validation nodes, nothing could be chosen: that is an error before anything is run.
+    """
+    choosing = [*spec.datasets] if spec.search else []
+    for row in spec.rows:
+        choosing += row.seeds if row.choose else ()
+    for dataset in dict.fromkeys(choosing):
+        data.check_validation(dataset)
     return [
         Cell(
             dataset,

@@ -76,6 +76,13 @@ class Claim:
     paper: float | None = None
     size: bool = False
 
+    def sides(self, dataset: str) -> list[tuple[str, str]]:
+        """Return the row and the dataset of each side, and of each of the difference elsewhere."""
+        sides = [(self.better, dataset), (self.than, self.against or dataset)]
+        if self.wider_than is not None:
+            sides += [(self.better, self.wider_than), (self.than, self.wider_than)]
+        return sides
+
 
 @dataclass(frozen=True)
 class Plot:

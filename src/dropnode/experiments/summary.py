@@ -215,17 +215,17 @@ def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResul
         (claim, dataset)
         for claim in spec.claims
         for dataset in claim.datasets or spec.datasets
-        if set(_sides(claim, dataset)) <= scores[claim.measure].keys()
+        if set(claim.sides(dataset)) <= scores[claim.measure].keys()
     ]
     tests = {
         (claim.measure, *sides): _test([scores[claim.measure][side] for side in sides])
         for claim, dataset in claims
-        for sides in [_sides(claim, dataset)]
+        for sides in [claim.sides(dataset)]
     }
     corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     judged = []
     for claim, dataset in claims:
-        key = (claim.measure, *_sides(claim, dataset))
+        key = (claim.measure, *claim.sides(dataset))
         test, p = tests[key], corrected[key]
         judged.append(
             ClaimResult(
@@ -257,14 +257,6 @@ def _test(sides: Sequence[Scores]) -> Difference:
     if len(sides) == 2:
         return compare(sides[0], sides[1])
     return compare_gaps((sides[0], sides[1]), (sides[2], sides[3]))
-
-
-def _sides(claim: Claim, dataset: str) -> list[tuple[str, str]]:
-    """Return the row and the dataset of each side of a claim, and of a difference elsewhere."""
-    sides = [(claim.better, dataset), (claim.than, claim.against or dataset)]
-    if claim.wider_than is not None:
-        sides += [(claim.better, claim.wider_than), (claim.than, claim.wider_than)]
-    return sides
 
 
 def _stated(spec: Spec, claim: Claim, dataset: str) -> float | None:

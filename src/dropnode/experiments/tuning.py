@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dropnode.errors import ConfigError, GraphError, WorkError
+from dropnode.errors import ConfigError, WorkError
 from dropnode.experiments.experiment import check_folder
 from dropnode.experiments.references import Reference
 from dropnode.experiments.run import Job
@@ -152,13 +152,9 @@ def _papers_stages() -> tuple[Mapping[str, tuple[Any, ...]], ...]:
 def validation_data(dataset: str, split_seed: int = 0) -> Data:
     """Load a graph with the labels of its training and validation nodes, and no others."""
     data = Data.load([dataset], [split_seed])
+    data.check_validation(dataset)
     source = Reference.parse(dataset).source
     graph, split = data.graphs[source], data.splits[dataset, split_seed]
-    if not len(split.val):
-        raise GraphError(
-            f"split {split.name!r} of {dataset} has no validation nodes, which a search needs to "
-            "compare settings; add some"
-        )
     labels = np.full(graph.num_nodes, UNKNOWN, dtype=np.int64)
     for part in (split.train, split.val):
         labels[part] = graph.labels[part]
