@@ -310,7 +310,7 @@ def test_the_runner_tells_it_everything(log: Watched, tmp_path: Path) -> None:
         again = Watched(terminal=False)
         run_cells([ours], store, nothing, engine, observers=[again.table])
         retried = Watched(terminal=False)
-        run_cells([ours], store, nothing, engine, retry=True, observers=[retried.table])
+        run_cells([ours], store, nothing, engine, again=store.failed(), observers=[retried.table])
     assert log.lines == [
         "mine: 0 of 3 trials are stored",
         "[1/3] cora grand seed 0: 80.0 % 80.00 (1/3), about 2:00 left",
