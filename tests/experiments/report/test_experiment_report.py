@@ -621,6 +621,33 @@ def test_the_matrix_is_that_of_the_reference(tmp_path: Path) -> None:
     assert page.figure("Confusion matrix of without CR") is None
 
 
+def test_the_classes_of_a_matrix_have_the_names_that_a_transform_gives(tmp_path: Path) -> None:
+    """With two classes before and two after, names of before would be the wrong way round."""
+    name = "pubmed@one-class:code=0"
+    data = data_of(["pubmed"], {"pubmed": ["alpha", "beta"]})
+    data.graphs[name], data.splits[name, 0] = data.graphs["pubmed"], data.splits["pubmed", 0]
+    text = f'title: t\ndatasets: ["{name}"]\nseeds: 2\nrows: [{{method: grand}}]\n'
+    write_folder(tmp_path, spec=parse_spec("mine", text), data=data)
+    drawn = Page(write_report(tmp_path)).figure(f"Confusion matrix of grand on {name}")
+    assert re.search(r"Correct per class: others [\d.]+ %; alpha ", str(drawn))
+
+
+def test_standard_errors_of_trials_are_told_from_deviations_over_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves = {"size": [1.0, 2.0], "error": [0.1, 0.2], "error ±": [0.01, 0.02]}
+    measure = Measure("relative error", "curves", lambda training: None, x="size")
+    monkeypatch.setattr(measures, "MEASURES", {**measures.MEASURES, "theory": measure})
+    spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=2)
+    spec = replace(spec, measures=("theory",))
+    write_folder(tmp_path, spec=spec, further=lambda trial: {"theory": curves})
+    text = Page(write_report(tmp_path)).text
+    assert (
+        "Relative error against size: mean over seeds, with bars for the standard errors within"
+        in text
+    )
+
+
 def points_of(path: str) -> list[tuple[float, float]]:
     """Return the absolute end points of a path, whose letters may be capital or small."""
     points, here, start = [], (0.0, 0.0), (0.0, 0.0)
