@@ -94,7 +94,8 @@ class Plot:
     x : label of the horizontal axis
     over : the option of a transform that the datasets vary, such as ``random-edges.rate``; by
         default, the setting that the rows vary
-    rows : the rows to draw, all by default; a row that varies nothing is a horizontal line
+    rows : the rows to draw, all by default; a row that varies nothing is a horizontal line; over
+        an option, a row that varies a setting is a line for each value
     measures : the measures to draw, one panel each
     log : whether the horizontal axis is logarithmic
     """
