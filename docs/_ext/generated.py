@@ -24,7 +24,7 @@ from dropnode import analysis as package
 from dropnode import errors, settings
 from dropnode.cli import app as command_line
 from dropnode.data import dataset_names, describe
-from dropnode.experiments import spec, spec_file
+from dropnode.experiments import spec, spec_records
 from dropnode.experiments.measures import MEASURES, STANDARD
 from dropnode.experiments.references import TRANSFORMS
 from dropnode.experiments.run_folder import RunResult
@@ -258,12 +258,13 @@ def transforms() -> Iterator[str]:
 
 
 def spec_keys() -> Iterator[str]:
-    """The keys of a spec file, of its rows, of its claims and of a search."""
+    """The keys of a spec file, of its rows, claims and plots, and of a search."""
     for title, kind in {
-        "The file": spec_file._SpecRecord,
-        "A row": spec_file._RowRecord,
+        "The file": spec_records.SpecRecord,
+        "A row": spec_records.RowRecord,
         "A claim": spec.Claim,
-        "A search": spec_file._SearchRecord,
+        "A plot": spec.Plot,
+        "A search": spec_records.SearchRecord,
     }.items():
         told = _told(kind)
         yield f"### {title}\n"

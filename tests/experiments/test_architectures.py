@@ -22,8 +22,10 @@ from dropnode.experiments.architectures import (
     controlled_search,
     random_search,
 )
+from dropnode.experiments.folders import TUNING, check_owner
 from dropnode.files import seal, unseal
 from dropnode.graph import Graph, Split
+from dropnode.locks import FolderLock
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_controller import (
     Controller,
@@ -383,3 +385,16 @@ def test_the_controller_proposes_better_children_than_chance(tmp_path: Path) -> 
         ]
         # As many children, and the later half of them learnt from the first.
         assert later[0] > later[1] + 0.1
+
+
+@both
+def test_one_process_at_a_time_searches_in_a_folder(
+    strategy: Search, small: Graph, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with FolderLock(out), pytest.raises(ConfigError, match="another process is writing to"):
+        find(strategy, small, out)
+    find(strategy, small, out, samples=1)
+    refused = pytest.raises(ConfigError, match="is the folder of a search for an architecture")
+    with refused, FolderLock(out):
+        check_owner(out, TUNING)

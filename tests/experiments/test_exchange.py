@@ -397,7 +397,6 @@ POISON: list[tuple[str, Any]] = [
     ("measures", {"loss_gap": "wide"}),
     ("measures", {"loss_gap": [1.0]}),
     ("measures", {"los_gap": 1.0}),
-    ("measures", {"loss_curves": None}),
     ("measures", {"loss_curves": CURVES | {"training": [2.0]}}),
     ("measures", {"loss_curves": CURVES | {"training": [2.0, "low"]}}),
     ("measures", {"loss_curves": {"training": [2.0, 1.0]}}),

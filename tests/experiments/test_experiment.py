@@ -583,6 +583,29 @@ def test_an_optional_dataset_that_cannot_be_had_is_left_out_and_named(
         reproduce(spec(optional), tmp_path / "alone", Engine(), part=Part(datasets=("aminer-cs",)))
 
 
+def test_without_any_optional_dataset_the_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DROPNODE_DATA", "DROPNODE_MIRROR"):
+        monkeypatch.setenv(name, str(tmp_path / "empty"))
+    text = ROWS.replace("[sbm]", "[./nowhere.npz, aminer-cs]").replace("{sbm: [40.0, 1.0]}", "{}")
+    both = spec(text + "optional: [./nowhere.npz, aminer-cs]\n")
+    with pytest.raises(DataError, match="'aminer-cs' cannot be obtained"):
+        reproduce(both, tmp_path / "out", Engine())
+
+
+def test_an_optional_file_is_left_out_where_it_does_not_exist_and_read_where_it_does(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.npz"
+    text = ROWS.replace("[sbm]", f"[sbm, {path}]") + f"optional: [{path}]\n"
+    results = reproduce(spec(text), tmp_path / "out", Engine())
+    assert results["absent"] == [str(path)]
+    path.write_bytes(b"damaged")
+    with pytest.raises(DataError, match="not a readable npz file"):
+        reproduce(spec(text), tmp_path / "damaged", Engine())
+
+
 def test_a_damaged_record_of_an_experiment_is_named_and_written_again(tmp_path: Path) -> None:
     reproduce(spec(), tmp_path, Engine())
     path = tmp_path / "experiment.json"

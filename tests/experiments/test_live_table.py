@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,31 @@ def test_a_log_gets_a_line_a_trial(log: Watched) -> None:
         "[3/4] cora grand-gcn seed 0: 80.0 % 80.00 (1/1), about 1:00 left",
         "[4/4] cora grand seed 1: 85.5 % 85.50 ± 0.50 (3/3)",
     ]
+
+
+def test_of_settings_left_to_validation_the_best_so_far_is_shown(screen: Watched) -> None:
+    shallow, deep = (
+        replace(
+            cell("grand", seeds=1),
+            trials=(replace(cell("grand", seeds=1).trials[0], config={"order": order}),),
+            setting={"order": order},
+        )
+        for order in (2, 8)
+    )
+    screen.table.on_plan([shallow, deep], {})
+    for each, accuracy in ((shallow, 0.85), (deep, 0.8)):
+        record = done(each.trials[0], accuracy)
+        screen.table.on_end(replace(record, metrics={**record.metrics, "val_accuracy": accuracy}))
+    assert "85.00 (1/1)" in "\n".join(screen.shown())
+    assert "80.00" not in "\n".join(screen.shown())
+
+
+def test_brackets_in_names_are_no_markup(screen: Watched) -> None:
+    screen.table.title = "mine [/x] [see notes]"
+    screen.table.on_plan([replace(cell("grand"), dataset="./runs[1]/[b]mine.npz")], {})
+    head = screen.shown()[0]
+    assert "mine [/x] [see notes]" in head
+    assert "./runs[1]/[b]mine.npz" in head
 
 
 def test_a_failure_is_told_with_its_error_and_stays_counted(log: Watched) -> None:
@@ -310,7 +336,7 @@ def test_the_runner_tells_it_everything(log: Watched, tmp_path: Path) -> None:
         again = Watched(terminal=False)
         run_cells([ours], store, nothing, engine, observers=[again.table])
         retried = Watched(terminal=False)
-        run_cells([ours], store, nothing, engine, retry=True, observers=[retried.table])
+        run_cells([ours], store, nothing, engine, again=store.failed(), observers=[retried.table])
     assert log.lines == [
         "mine: 0 of 3 trials are stored",
         "[1/3] cora grand seed 0: 80.0 % 80.00 (1/3), about 2:00 left",

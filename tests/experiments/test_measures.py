@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from dropnode import save_graph
 from dropnode.engines.base import Failure
-from dropnode.errors import ConfigError
+from dropnode.errors import ConfigError, GraphError
 from dropnode.experiments.exchange import add_missing, export_trials, read_trials
 from dropnode.experiments.experiment import reproduce
 from dropnode.experiments.run import Job, run_trial
 from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Finished, Trial
+from dropnode.graph import Graph, Split
 
 SPEC = """
 title: Small
@@ -84,6 +86,23 @@ def test_a_trial_that_lacks_a_measure_is_run_again_and_completed(
     assert (results.failed, results.missing) == (0, 0)
     reproduce(asked, tmp_path, third)
     assert third.ran == []
+
+
+@pytest.mark.parametrize("measure", ["theory_dropnode", "theorem1_error_dropnode"])
+def test_a_trial_without_a_value_of_a_measure_is_not_run_again(
+    tmp_path: Path, threads: None, measure: str
+) -> None:
+    """Label propagation trains nothing that the theorems are about, so it has no curves of them."""
+    text = f"title: t\ndatasets: [sbm]\nseeds: 1\nmeasures: [{measure}]\n"
+    spec = parse_spec("small", text + "rows: [{method: label-propagation}]\n")
+    for expected in (1, 0):
+        counting = Counting()
+        done = reproduce(spec, tmp_path, counting)
+        assert len(counting.ran) == expected
+        assert (done.failed, done.missing) == (0, 0)
+    (record,) = records(tmp_path)
+    assert record.metrics[measure] is None
+    assert read_trials(tmp_path / "trials.csv.gz")[record.trial.id].metrics == record.metrics
 
 
 def test_a_trial_that_gives_other_numbers_stays_as_it_was(tmp_path: Path, threads: None) -> None:
@@ -211,6 +230,25 @@ def test_a_setting_left_to_validation_is_the_one_that_validates_best(
     assert (row.config["order"], row.config["hidden"]) == best
     assert row.accuracy.n == 2
     assert [row.method for row in results.results.rows] == ["grand", "mlp"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "rows: [{method: label-propagation, choose: {steps: [1, 2]}}]",
+        "search: {method: label-propagation, stages: [{steps: [1, 2]}, {share: [0.5, 0.9]}]}",
+    ],
+)
+def test_without_validation_nodes_nothing_is_left_to_validation(
+    tmp_path: Path, community: Graph, rows: str
+) -> None:
+    save_graph(community.with_split(Split([0, 1, 2], [], [5, 6])), tmp_path / "bare.npz")
+    spec = parse_spec("bare", f"title: t\ndatasets: [{tmp_path}/bare.npz]\nseeds: 1\n{rows}\n")
+    engine = Counting()
+    with pytest.raises(GraphError, match="no validation nodes, which a search needs to compare"):
+        reproduce(spec, tmp_path / "out", engine)
+    assert not engine.ran
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_chosen_from_is_an_error() -> None:

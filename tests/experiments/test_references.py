@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from dropnode.analysis.attacks.random_edges import add_random_edges
 from dropnode.data import load_dataset
 from dropnode.errors import ConfigError, GraphError
+from dropnode.experiments import references
 from dropnode.experiments.references import TRANSFORMS, Reference, one_class
 from dropnode.experiments.run import Request, load, prepare, run
 from dropnode.experiments.trials import Data, plan
@@ -111,6 +113,34 @@ def test_a_place_on_an_axis() -> None:
     assert attacked.along("random-edges.rate") == (clean, "definition=cumulative", 0.1)
     assert attacked.along("label-rate.rate")[1:] == ("", 0.2)
     assert attacked.along("metattack.rate") == (str(attacked), None, 0.0)
+    assert Reference.parse("cora").along("label-rate.rate") == ("cora", None, None)
+
+
+def test_a_transform_of_a_later_revision_is_read_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its recipe has the revision, so that its trials are none of before."""
+    before = Reference.parse("cora@random-edges:rate=0.1")
+    changed = replace(references.TRANSFORMS["random-edges"], revision=2)
+    monkeypatch.setattr(
+        references, "TRANSFORMS", {**references.TRANSFORMS, "random-edges": changed}
+    )
+    reference = Reference.parse("cora@random-edges:rate=0.1")
+    assert str(reference) == "cora@random-edges#2:rate=0.1"
+    assert Reference.parse(str(reference)) == reference == before
+    assert reference.along("random-edges.rate") == ("cora", "", 0.1)
+    with pytest.raises(ConfigError, match="this version has revision 2 of random-edges, which is"):
+        Reference.parse("cora@random-edges#1:rate=0.1")
+    with pytest.raises(ConfigError, match="this version has revision 1 of label-rate"):
+        Reference.parse("cora@label-rate#:rate=0.1")
+
+
+def test_classes_have_the_names_that_the_transform_gives_them() -> None:
+    for code in (0, 1):
+        graph = load_dataset("sbm", nodes=200, classes=2)
+        reference = Reference.parse(f"sbm@random-edges:rate=0.1@one-class:code={code}")
+        assert reference.class_names(("0", "1")) == one_class(graph, code).class_names
+    assert Reference.parse("sbm@random-edges:rate=0.1").class_names(("0", "1")) == ("0", "1")
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])

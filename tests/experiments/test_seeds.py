@@ -31,6 +31,7 @@ from dropnode.experiments.seeds import SeedsResult, run_seeds
 from dropnode.experiments.seeds_bar import SeedsBar
 from dropnode.experiments.statistics import Summary, summarise
 from dropnode.files import unseal, write_json
+from dropnode.settings import MOST_SEED
 
 QUICK = {"max_epochs": 5, "hidden": 16}
 OPTIONS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
@@ -192,6 +193,12 @@ def test_another_run_or_foreign_files_are_left_alone(one_by_one: Called, tmp_pat
             with pytest.raises(ConfigError, match="is not the folder of several seeds"):
                 run_seeds(REQUEST, 3, out=folder, resume=resume)
             assert sorted(folder.iterdir()) == before
+
+
+def test_the_largest_seed_is_a_seed(threads: None) -> None:
+    assert not run_seeds(replace(REQUEST, seed=MOST_SEED), 1, jobs=1).failed
+    with pytest.raises(ConfigError, match=f"none above {MOST_SEED}"):
+        run_seeds(replace(REQUEST, seed=MOST_SEED), 2, jobs=1)
 
 
 def test_what_is_wrong_for_every_seed_is_said_once() -> None:

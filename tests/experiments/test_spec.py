@@ -787,7 +787,24 @@ def test_a_series_is_chosen_by_its_name() -> None:
         ("vary: {order: [2, 4]}", "vary: {order: [2], hidden: [8]}", "varies order, hidden"),
         ("vary: {order: [2, 4]}", "vary: {order: []}", "order is \\[\\]; expected values"),
         ("vary: {order: [2, 4]}", "vary: {order: [2, -4]}", "order = -4"),
-        ("preset: {cora: fast}", "preset: {citeseer: fast}", "preset of grand lacks cora"),
+        ("preset: {cora: fast}", "preset: {}", "preset of grand order=2 lacks cora"),
+        (
+            "preset: {cora: fast}",
+            "preset: {cora: fast, corra: paper}",
+            "unknown key 'corra' in preset of grand order=2; did you mean 'cora'?",
+        ),
+        ("label: GCN", "name: grand", "two rows are called 'grand'; rename one of them"),
+        (
+            "label: GCN}",
+            "name: grand, vary: {hidden: [8, 16]}}",
+            "two rows are called 'grand'; rename one of them",
+        ),
+        (
+            "label: GRAND,",
+            'seeds: {"cora@random-edges:rate=0.1": 2},',
+            "'deeper is better' needs grand order=4 on cora, grand order=2 on cora, for which the "
+            "row has no seeds",
+        ),
         ("vary: {order: [2, 4]}", "vary: {order: [2]}, choose: {order: [2]}", "varies and chooses"),
         ("measures: [loss_gap]\n", "measures: [madgap_by_labels]\n", "the trials do not store"),
         ("measure: loss_gap,", "measure: confusion,", "which is no measure that is one number"),
@@ -931,6 +948,25 @@ def test_files_are_not_included(tmp_path: Path) -> None:
 
 
 GRID = {key: list(range(1, 51)) for key in ("order", "hidden", "patience", "max_epochs")}
+
+
+def test_a_claim_about_all_datasets_is_tested_where_it_can_be() -> None:
+    text = "title: t\ndatasets: [cora, citeseer]\nseeds: 2\nrows:\n"
+    rows = "  - {method: gcn, seeds: {cora: 2}}\n  - {method: gat%s}\n"
+    claim = "claims: [{claim: c, better: gcn, than: gat}]\n"
+    assert parse_spec("part", text + rows % "" + claim).claims[0].datasets == ()
+    elsewhere = text + rows % ", seeds: {citeseer: 2}" + claim
+    with pytest.raises(ConfigError, match="claim 'c' needs gat on cora, for which the row has no"):
+        parse_spec("nowhere", elsewhere)
+
+
+def test_included_claims_bring_the_measures_that_they_are_about() -> None:
+    text = "title: t\ndatasets: [cora, citeseer, pubmed]\nseeds: 2\nrows: [{method: gcn}]\n"
+    spec = parse_spec("mine", text + "measures: [seconds_per_epoch]\ninclude: generalization\n")
+    included = load_spec("generalization")
+    assert spec.claims == included.claims
+    assert spec.measures == ("seconds_per_epoch", *included.measures)
+    assert {claim.measure for claim in spec.claims} <= {"test_accuracy", *spec.measures}
 
 
 @pytest.mark.parametrize(

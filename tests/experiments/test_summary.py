@@ -196,6 +196,30 @@ def test_trials_of_one_seed_on_several_splits_all_count(data: Data, stored: Stor
     assert test.p == pytest.approx(scipy.stats.ttest_1samp([1.0, 2.0], 0).pvalue)
 
 
+@pytest.mark.parametrize(
+    ("tests", "told"),
+    [
+        ({}, "Welch's test of all trials"),
+        ({"unpaired_splits": 5}, "Welch's test of the means of each split"),
+        ({"splits": 5}, "A t-test of the differences between the means of each split"),
+    ],
+)
+def test_the_tests_are_named_as_they_were_made(
+    tests: dict[str, int], told: str, data: Data, stored: Stored
+) -> None:
+    spec = parse_spec("mine", TEXT)
+    for row in ("grand", "grand-gcn", "grand-gat"):
+        stored.add(row, [0.8, 0.81, 0.79])
+    results = summed_up(spec, data, stored)
+    claim = replace(results.claims[0], **tests)
+    first = writers.tests_of_claims(replace(results, claims=(claim,)))
+    assert first == f"{told}; two-sided, corrected by Holm over all claims."
+    plain = replace(results.claims[0], splits=None, unpaired_splits=None)
+    both = writers.tests_of_claims(replace(results, claims=(claim, plain)))
+    assert both.startswith("Welch's test of all trials" + (" or, where" if tests else ";"))
+    assert told[1:] in both
+
+
 def test_every_row_is_compared_with_the_reference_where_both_were_asked_for(
     whole: Results,
 ) -> None:
@@ -265,6 +289,23 @@ def test_a_claim_about_a_size_needs_that_size(
     assert (judged.difference, judged.verdict) == (pytest.approx(1.5), verdict)
     with pytest.raises(ConfigError, match="add paper"):
         parse_spec("mine", text.replace(f"paper: {size}, ", ""))
+
+
+def test_a_size_outside_the_interval_is_contradicted_whatever_p_is(
+    data: Data, stored: Stored
+) -> None:
+    """No difference is found, and the interval has no room for 7 points either."""
+    stored.add("grand", spaced(0.85, 5))
+    stored.add("grand-gcn", spaced(0.851, 5))
+    claim = "better: grand, than: grand-gcn, datasets: [cora], paper: 7, size: true"
+    text = TEXT[: TEXT.index("claims:")] + f"claims: [{{claim: a lead, {claim}}}]\n"
+    (judged,) = summed_up(parse_spec("mine", text), data, stored).claims
+    assert judged.p_holm is not None
+    assert judged.p_holm > 0.05
+    assert judged.verdict == "contradicted"
+    within = text.replace("paper: 7", "paper: 0.1")
+    (judged,) = summed_up(parse_spec("mine", within), data, stored).claims
+    assert judged.verdict == "too few seeds"
 
 
 STEPS = ("label-rate:rate=0.02", "random-edges:rate=0.1", "one-class:code=1")
@@ -438,7 +479,8 @@ KEYS = {
     ),
     "claims": "claim dataset better than difference p p_holm n_better n_than verdict",
 }
-CLAIMS_MAY_HAVE = {"measure", "low", "high", "against", "wider_than", "paper", "splits"}
+CLAIMS_MAY_HAVE = {"measure", "low", "high", "against", "wider_than", "paper"}
+CLAIMS_MAY_HAVE |= {"splits", "unpaired_splits"}
 """Keys that a claim has only where there is something to say."""
 STAGE_KEYS = "dataset stage varied rows"
 SETTING_KEYS = "changes val_mean val_std test_mean test_std n asked chosen trials"

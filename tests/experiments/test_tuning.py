@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from dropnode.data import save_graph
+from dropnode.engines.base import Failure
 from dropnode.errors import ConfigError, GraphError, WorkError
+from dropnode.experiments.experiment import reproduce
 from dropnode.experiments.run import Job, run_trial
 from dropnode.experiments.spec import Search
+from dropnode.experiments.spec_file import parse_spec
 from dropnode.experiments.store import Store
 from dropnode.experiments.trials import Finished, Trial, now
 from dropnode.experiments.tuning import Tuning, stages_of, tune, validation_data
@@ -164,6 +167,60 @@ def test_a_folder_has_one_search(dataset: str, tmp_path: Path) -> None:
         tune(request_(dataset, max_epochs=5), out, scored(wanted, []))
     with pytest.raises(ConfigError, match="another sampler"):
         tune(request_(dataset, "optuna"), out, scored(wanted, []))
+
+
+def test_the_folder_of_an_experiment_is_none_of_a_search_and_conversely(
+    dataset: str, tmp_path: Path
+) -> None:
+    text = f"title: t\ndatasets: [{dataset}]\nseeds: 1\nset: {{max_epochs: 2}}\n"
+    spec = parse_spec("mine", text + "rows: [{method: grand}]\n")
+    tuned, reproduced, imported = (tmp_path / name for name in ("tuned", "reproduced", "imported"))
+    tune(request_(dataset), tuned, scored(wanted, []))
+    with pytest.raises(ConfigError, match="is the folder of a search for settings; choose another"):
+        reproduce(spec, tuned, here)
+    reproduce(spec, reproduced, here)
+    with pytest.raises(ConfigError, match="is the folder of an experiment; choose another folder"):
+        tune(request_(dataset), reproduced, scored(wanted, []))
+    with Store(reproduced) as store, Store(imported) as copy:
+        copy.add((record, None) for record in store.records())
+    with pytest.raises(ConfigError, match="has trials that are not those of a search"):
+        tune(request_(dataset), imported, scored(wanted, []))
+
+
+@pytest.mark.parametrize("sampler", ["staged", "optuna"])
+def test_failed_trials_of_an_earlier_call_are_run_again(
+    sampler: str, dataset: str, tmp_path: Path
+) -> None:
+    """Once in every call: a training that fails always would fail in every stage."""
+    ran: list[str] = []
+
+    def fails(trials: Sequence[Trial], job: Job) -> Generator[Any, None, None]:
+        for trial in trials:
+            ran.append(trial.id)
+            yield trial, Failure("no memory")
+
+    asked = request_(dataset, sampler, seeds=2)
+    out = tmp_path / "out"
+    for _ in range(2):
+        ran.clear()
+        with pytest.raises(WorkError, match="or run the same command again"):
+            tune(asked, out, fails, trials=4)
+        assert len(ran) == len(set(ran)) > 0
+    assert tune(asked, out, scored(wanted, []), trials=10) == tune(
+        asked, tmp_path / "other", scored(wanted, []), trials=10
+    )
+
+
+def test_failed_seeds_do_not_count_for_a_setting(dataset: str, tmp_path: Path) -> None:
+    """Of the best values, those that more seeds reached come first."""
+
+    def one_fails(trials: Sequence[Trial], job: Job) -> Generator[Any, None, None]:
+        for trial, finished in scored(wanted, [])(trials, job):
+            lost = trial.seed == 0 and trial.config["hidden"] == 8
+            yield trial, Failure("no memory") if lost else finished
+
+    found = tune(request_(dataset, seeds=2), tmp_path / "out", one_fails)
+    assert found.setting["hidden"] == 2
 
 
 def test_ctrl_c_keeps_the_best_so_far(dataset: str, tmp_path: Path) -> None:

@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError, GraphError, TrainingError
+from dropnode.experiments.folders import ARCHITECTURES, check_owner
 from dropnode.experiments.trials import Trial
-from dropnode.files import SEAL, atomic_write, is_vacant, remove_leftovers, seal, unseal, write_json
+from dropnode.files import SEAL, atomic_write, remove_leftovers, seal, unseal, write_json
 from dropnode.graph import Graph, Split
+from dropnode.locks import FolderLock
 from dropnode.methods.baselines.graphnas import GraphNAS, GraphNASConfig
 from dropnode.methods.baselines.graphnas_controller import (
     Controller,
@@ -43,7 +45,7 @@ from dropnode.ops.randomness import Stream
 from dropnode.settings import check_keys, parse_json, read_record, read_sealed
 from dropnode.training import train
 
-STORY, CHILDREN = "search.json", "children.jsonl"
+CHILDREN = "children.jsonl"
 
 
 @dataclass(frozen=True)
@@ -201,24 +203,26 @@ def _explore(
             f"split {split.name!r} has no validation nodes, which a search needs to compare "
             "architectures; add some"
         )
-    earlier = _open(folder, {**strategy, **_identity(graph, split, settings, seed)})
-    stream = Stream(seed)
-    trained: dict[str, Child] = {}
-    samples = []
-    for number in range(settings.samples):
-        decided = sampler.propose(stream.at("sample", number))
-        word = spell(decided, graph.num_classes)
-        if word not in trained:
-            if len(trained) == len(earlier):
-                own_seed = stream.at("child", word).integer()
-                earlier.append(_train(graph, split, settings.child, word, own_seed))
-                _write(folder, earlier)
-            trained[word] = _expected(earlier[len(trained)], word, folder)
-        sampler.learn(decided, trained[word].val_accuracy)
-        samples.append(trained[word])
-        if on_sample is not None:
-            on_sample(number + 1, trained[word])
-    return SearchResult(tuple(samples))
+    check_owner(folder, ARCHITECTURES)
+    with FolderLock(folder):
+        earlier = _open(folder, {**strategy, **_identity(graph, split, settings, seed)})
+        stream = Stream(seed)
+        trained: dict[str, Child] = {}
+        samples = []
+        for number in range(settings.samples):
+            decided = sampler.propose(stream.at("sample", number))
+            word = spell(decided, graph.num_classes)
+            if word not in trained:
+                if len(trained) == len(earlier):
+                    own_seed = stream.at("child", word).integer()
+                    earlier.append(_train(graph, split, settings.child, word, own_seed))
+                    _write(folder, earlier)
+                trained[word] = _expected(earlier[len(trained)], word, folder)
+            sampler.learn(decided, trained[word].val_accuracy)
+            samples.append(trained[word])
+            if on_sample is not None:
+                on_sample(number + 1, trained[word])
+        return SearchResult(tuple(samples))
 
 
 def _train(graph: Graph, split: Split, config: GraphNASConfig, word: str, seed: int) -> Child:
@@ -258,13 +262,9 @@ def _identity(graph: Graph, split: Split, settings: SearchSettings, seed: int) -
 
 
 def _open(folder: Path, story: dict[str, Any]) -> list[Child]:
-    """Return the children in the folder of this search, which is created if it is new."""
-    record, path = folder / STORY, folder / CHILDREN
+    """Return the children in the folder of this search, after writing what it is about."""
+    record, path = folder / ARCHITECTURES, folder / CHILDREN
     if not record.exists():
-        if not is_vacant(folder):
-            raise ConfigError(
-                f"{folder} exists and is not the folder of a search; choose a new folder with --out"
-            )
         remove_leftovers(folder)
         write_json(record, seal(story))
         return []

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dropnode.data import load_dataset
+from dropnode.data import fetch
 from dropnode.errors import ConfigError, DataError, WorkError
 from dropnode.experiments.exchange import add_missing, export_trials, read_trials
+from dropnode.experiments.folders import EXPERIMENT, check_owner
 from dropnode.experiments.measures import not_standard
 from dropnode.experiments.record import Record
 from dropnode.experiments.references import Reference
@@ -33,19 +34,17 @@ from dropnode.experiments.runner import (
     chosen_cells,
     row_cells,
     run_cells,
-    stage_cells,
 )
 from dropnode.experiments.spec import Spec
 from dropnode.experiments.spec_file import parse_spec
+from dropnode.experiments.stages import planned_stages, run_stages
 from dropnode.experiments.store import EXPORT, FILE, Store
-from dropnode.experiments.summary import summarise_experiment, summarise_stage
+from dropnode.experiments.summary import summarise_experiment
 from dropnode.experiments.trials import Data
 from dropnode.experiments.writers import write_results
-from dropnode.files import is_vacant, remove_leftovers, seal, write_json
+from dropnode.files import exists, remove_leftovers, seal, write_json
 from dropnode.locks import FolderLock
 from dropnode.settings import read_record, read_sealed
-
-STORY = "experiment.json"
 
 OLD_EXPORT = "trials.csv"
 """The exported trials of an earlier version, which did not compress them."""
@@ -139,14 +138,15 @@ def reproduce(
         remove_leftovers(out)
         _add(store, exported)
         story = Story(spec.name, spec.text, part, command)
-        write_json(out / STORY, seal(asdict(story)))
+        write_json(out / EXPERIMENT, seal(asdict(story)))
         interrupted, failures = False, _Failures()
+        again = store.failed() if retry else ()
         try:
             observing = [*observers, _Exports(store, out), failures]
             if chosen.search is None:
-                run_cells(cells, store, job, engine, retry=retry, observers=observing)
+                run_cells(cells, store, job, engine, again=again, observers=observing)
             else:
-                _search(chosen, job, store, engine, retry, observing)
+                run_stages(chosen, job, store, engine, again, observing)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -175,7 +175,7 @@ def reproduce(
 
 def report(out: Path) -> Path:
     """Summarise the trials in an experiment's folder and write its report; nothing is run."""
-    if not (out / STORY).is_file():
+    if not (out / EXPERIMENT).is_file():
         raise ConfigError(f"{out} has no experiment; {_first(out)}")
     story = read_story(out)
     chosen, absent = _available(story.part.of(parse_spec(story.name, story.spec)))
@@ -207,7 +207,7 @@ def open_trials(out: Path) -> Store:
 
 def read_story(out: Path) -> Story:
     """Return the experiment of a folder; a damaged record is an error."""
-    path = out / STORY
+    path = out / EXPERIMENT
     cure = f"write it again with: dropnode reproduce EXPERIMENT --out {out}"
     try:
         story = read_record(Story, read_sealed(path, cure), "experiment")
@@ -221,12 +221,8 @@ def read_story(out: Path) -> Story:
 
 def check_folder(out: Path, name: str | None = None) -> None:
     """Raise :class:`ConfigError` unless a folder is new or has an experiment of this name."""
-    ours = (STORY, FILE, EXPORT, OLD_EXPORT, FolderLock.FILE)
-    if not is_vacant(out) and not any((out / one).is_file() for one in ours):
-        raise ConfigError(
-            f"{out} exists and is not the folder of an experiment; choose a new folder with --out"
-        )
-    if name is None or not (out / STORY).is_file():
+    check_owner(out, EXPERIMENT, (FILE, EXPORT, OLD_EXPORT))
+    if name is None or not (out / EXPERIMENT).is_file():
         return
     try:
         there = read_story(out).name
@@ -296,19 +292,30 @@ class _Failures:
 
 
 def _available(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """Return a spec without the optional datasets that cannot be had, and their names."""
+    """Return a spec without the optional datasets that cannot be had, and their names.
+
+    What is wrong with the contents of files is not looked at here, and is an error later.
+    """
     absent = []
     for name in spec.optional:
         if name in spec.datasets:
             try:
-                load_dataset(Reference.parse(name).source)
+                _obtain(Reference.parse(name))
             except DataError:
-                if spec.datasets == (name,):
-                    raise
                 absent.append(name)
+                if len(absent) == len(spec.datasets):
+                    raise
     if not absent:
         return spec, ()
     return spec.only([name for name in spec.datasets if name not in absent]), tuple(absent)
+
+
+def _obtain(reference: Reference) -> None:
+    """Fetch the files of a reference, or raise :class:`DataError` if they cannot be had."""
+    if reference.catalogue_name is not None:
+        fetch(reference.catalogue_name)
+    elif not exists(reference.source):
+        raise DataError(f"{reference.source} does not exist; expected the file of a graph there")
 
 
 def _sum_up(spec: Spec, data: Data, store: Store, command: str, absent: tuple[str, ...]) -> Results:
@@ -316,50 +323,5 @@ def _sum_up(spec: Spec, data: Data, store: Store, command: str, absent: tuple[st
     cells = chosen_cells(row_cells(spec, data), found.get)
     stages: list[Stage] = []
     if spec.search is not None:
-        stages = [stage for _, planned in _stages(spec, data, found) for stage in planned]
+        stages = [stage for _, planned in planned_stages(spec, data, found) for stage in planned]
     return summarise_experiment(spec, data, cells, found.get, command, stages, absent)
-
-
-def _stages(
-    spec: Spec, data: Data, found: Mapping[str, Record]
-) -> list[tuple[list[Cell], list[Stage]]]:
-    """Return the cells and the results of every stage that can be planned.
-
-    A stage can be planned when every trial of the earlier stages has ended. The last stage returned
-    is the one to run.
-    """
-    assert spec.search is not None
-    chosen: dict[str, dict[str, Any]] = {dataset: {} for dataset in spec.datasets}
-    planned = []
-    for number in range(len(spec.search.stages)):
-        cells = stage_cells(spec.search, data, number, chosen)
-        stages = summarise_stage(number + 1, cells, found.get)
-        planned.append((cells, stages))
-        ended = all(trial.id in found for cell in cells for trial in cell.trials)
-        best = {stage.dataset: row.changes for stage in stages for row in stage.rows if row.chosen}
-        if not ended or set(best) != set(spec.datasets):
-            break
-        for dataset, changes in best.items():
-            chosen[dataset] |= changes
-    return planned
-
-
-def _search(
-    spec: Spec,
-    job: Job,
-    store: Store,
-    engine: Engine,
-    retry: bool,
-    observers: Sequence[TrialObserver],
-) -> None:
-    assert spec.search is not None
-    for number in range(len(spec.search.stages)):
-        found = {record.trial.id: record for record in store.records()}
-        planned = _stages(spec, job.data, found)
-        if len(planned) <= number:
-            raise WorkError(
-                f"all trials of stage {number} failed on a dataset, so no setting can be chosen; "
-                "list the errors with dropnode trials, then run again with --retry"
-            )
-        cells, _ = planned[number]
-        run_cells(cells, store, job, engine, retry=retry, observers=observers)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dropnode.experiments.record import Record
-from dropnode.experiments.runner import Cell
+from dropnode.experiments.runner import Cell, chosen_cells
 from dropnode.experiments.statistics import summarise
 from dropnode.experiments.writers import mean_and_std
 from dropnode.training.progress import clock
@@ -82,11 +82,14 @@ class LiveTable:
     def render(self) -> RenderableType:
         """Return the current table."""
         datasets = list(dict.fromkeys(cell.dataset for cell in self.cells))
-        places = {(cell.name, cell.dataset): cell for cell in self.cells}
+        # Of a row that leaves settings to validation, the best one so far, as in the results.
+        shown_cells = chosen_cells(self.cells, self.ended.get)
+        places = {(cell.name, cell.dataset): cell for cell in shown_cells}
         table = Table(box=None, header_style="bold")
-        table.add_column(self.title)
+        # As texts, because rich would read brackets in names as markup.
+        table.add_column(Text(self.title))
         for dataset in datasets:
-            table.add_column(dataset, justify="right")
+            table.add_column(Text(dataset), justify="right")
         for name, label in {cell.name: cell.label for cell in self.cells}.items():
             shown = [places.get((name, dataset)) for dataset in datasets]
             texts = ["" if cell is None else self.shown(cell) for cell in shown]

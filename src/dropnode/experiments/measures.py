@@ -278,11 +278,12 @@ def not_standard(names: Iterable[str]) -> tuple[str, ...]:
 def measure(training: Training, further: Iterable[str] = ()) -> dict[str, Any]:
     """Return the standard measures of a training, and the requested further ones."""
     measured = {name: _finite(MEASURES[name].function(training)) for name in (*STANDARD, *further)}
-    # A number that is missing is stored as None; a matrix or diagram that is missing is left out.
+    # What was requested and has no value is stored as None, so that it is not requested again. Of
+    # the standard measures, those without a column of a number are left out.
     return {
         name: value
         for name, value in measured.items()
-        if value is not None or MEASURES[name].kind in NUMBERS
+        if value is not None or name not in STANDARD or MEASURES[name].kind in NUMBERS
     }
 
 

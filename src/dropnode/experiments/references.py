@@ -110,14 +110,19 @@ class Transform:
     split : callable, optional
         Returns another split, given a graph, the options and a split seed. It must be fast, because
         planning calls it.
+    class_names : callable, optional
+        Returns the names of the classes, given those of before and the options; needed by a
+        transform that changes labels.
     revision : int
-        Increased when a change of code changes the result of a recipe.
+        Increased when a change of code changes the result of a recipe. The recipe then has it, as
+        in ``random-edges#2:rate=0.1``.
     """
 
     options: type[Config]
     graph: Callable[[Graph, Any, Watch | None], Graph] | None = None
     check: Callable[[Graph, Any], object] | None = None
     split: Callable[[Graph, Any, int], Split] | None = None
+    class_names: Callable[[tuple[str, ...], Any], tuple[str, ...]] | None = None
     revision: int = 1
 
 
@@ -145,6 +150,7 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
             OneClass,
             graph=lambda graph, options, watch: one_class(graph, options.code),
             check=lambda graph, options: check_class(graph, options.code),
+            class_names=lambda names, options: one_class_names(names, options.code),
         ),
     }
 )
@@ -231,7 +237,7 @@ class Reference:
     def __str__(self) -> str:
         return "@".join((self.source, *map(str, self.steps)))
 
-    def along(self, axis: str) -> tuple[str, str | None, float]:
+    def along(self, axis: str) -> tuple[str, str | None, float | None]:
         """Return where the graph lies on an axis: an option of a transform, ``metattack.rate``.
 
         Returns
@@ -240,8 +246,9 @@ class Reference:
             The reference without that transform.
         str or None
             The other options of the transform; None if the reference does not have it.
-        float
-            The value of the option, 0 without the transform.
+        float or None
+            The value of the option. Without the transform, 0 if the transform changes the graph,
+            and None if it draws a split: the source's own split is nowhere on the axis.
         """
         name, _, option = axis.partition(".")
         others = tuple(step for step in self.steps if step.name != name)
@@ -251,7 +258,7 @@ class Reference:
                 rest = {k: v for k, v in step.options.identity().items() if k != option}
                 told = ", ".join(f"{key}={value}" for key, value in rest.items())
                 return base, told, float(getattr(step.options, option))
-        return base, None, 0.0
+        return base, None, None if TRANSFORMS[name].graph is None else 0.0
 
     def then(self, name: str, options: Mapping[str, Any]) -> Reference:
         """Return the reference with one more transform."""
@@ -291,6 +298,13 @@ class Reference:
                 graph = step.transform.graph(graph, step.options, watch)
         return graph
 
+    def class_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the classes, given those of the source's graph."""
+        for step in self.steps:
+            if step.transform.class_names is not None:
+                names = step.transform.class_names(names, step.options)
+        return names
+
     def load(self, split_seed: int = 0, watch: Watch | None = None) -> Graph:
         """Load the graph with its split; ``watch`` is told about the progress of an attack."""
         graph = load_dataset(self.source, split_seed=split_seed)
@@ -307,7 +321,12 @@ def one_class(graph: Graph, code: int) -> Graph:
     """
     check_class(graph, code)
     labels = np.where(graph.labels == UNKNOWN, UNKNOWN, graph.labels == code)
-    return graph.with_labels(labels, ("others", graph.class_names[code]))
+    return graph.with_labels(labels, one_class_names(graph.class_names, code))
+
+
+def one_class_names(names: tuple[str, ...], code: int) -> tuple[str, str]:
+    """Return the names of the two classes of :func:`one_class`, in the order of their codes."""
+    return "others", names[code]
 
 
 def check_class(graph: Graph, code: int) -> None:
@@ -326,10 +345,16 @@ def _labels_within(graph: Graph, component: str) -> np.ndarray:
 
 
 def _step(text: str, whole: str) -> Step:
-    name, _, given = text.partition(":")
+    written, _, given = text.partition(":")
+    name, _, revision = written.partition("#")
     if name not in TRANSFORMS:
         raise ConfigError(
             f"unknown transform {shown(name)} in {shown(whole)}{suggestion(name, TRANSFORMS)}"
+        )
+    if written != name and revision != str(TRANSFORMS[name].revision):
+        raise ConfigError(
+            f"{shown(written)} in {shown(whole)}; this version has revision "
+            f"{TRANSFORMS[name].revision} of {name}, which is meant without a number"
         )
     pairs = given.split(",") if given else []
     keys: list[str] = []

@@ -145,7 +145,8 @@ class ClaimResult:
     ``low`` and ``high`` are the 95 % interval of the difference, ``against`` is the dataset of the
     other row if it is another one, and ``paper`` the difference that the paper states. With
     ``wider_than``, the difference is the one on ``dataset`` minus the one on that dataset.
-    ``splits`` is the number of splits whose means were compared in pairs, if they were.
+    ``splits`` is the number of splits whose means were compared in pairs, if they were, and
+    ``unpaired_splits`` that of the means which were compared without pairs.
     """
 
     claim: str
@@ -165,6 +166,7 @@ class ClaimResult:
     wider_than: str = ""
     paper: float | None = None
     splits: int | None = None
+    unpaired_splits: int | None = None
 
 
 @dataclass(frozen=True)

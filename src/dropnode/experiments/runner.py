@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -48,7 +48,15 @@ class TrialObserver(Protocol):
 
 
 def row_cells(spec: Spec, data: Data) -> list[Cell]:
-    """Return the cells of a spec with rows; several per dataset if a row chooses a setting."""
+    """Return the cells of a spec with rows; several per dataset if a row chooses a setting.
+
+    Without validation nodes, nothing could be chosen: that is an error before anything is run.
+    """
+    choosing = [*spec.datasets] if spec.search else []
+    for row in spec.rows:
+        choosing += row.seeds if row.choose else ()
+    for dataset in dict.fromkeys(choosing):
+        data.check_validation(dataset)
     return [
         Cell(
             dataset,
@@ -134,19 +142,20 @@ def run_cells(
     job: Job,
     engine: Engine,
     *,
-    retry: bool = False,
+    again: Collection[str] = (),
     observers: Sequence[TrialObserver] = (),
 ) -> None:
     """Run those trials of some cells that are not stored, and store each as it ends.
 
     A finished trial is run again only if a requested measure is missing. It must then give the same
-    numbers as before, and the measure is added. Failed trials are run again with ``retry``.
+    numbers as before, and the measure is added. Failed trials are run again if ``again`` has their
+    ids.
     """
     stored = {record.trial.id: record for record in store.records()}
     ended = {
         identifier: record
         for identifier, record in stored.items()
-        if (not record.lacks(job.measures) if record.status == "done" else not retry)
+        if (not record.lacks(job.measures) if record.status == "done" else identifier not in again)
     }
     for observer in observers:
         observer.on_plan(cells, ended)

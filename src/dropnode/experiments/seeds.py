@@ -143,7 +143,7 @@ def run_seeds(
     """
     if count < 1 or (jobs is not None and jobs < 1):
         raise ConfigError(f"{count} seeds, {jobs} at a time; expected at least 1 of each")
-    if count > MOST_SEEDS or request.seed + count > MOST_SEED:
+    if count > MOST_SEEDS or request.seed + count - 1 > MOST_SEED:
         raise ConfigError(
             f"{count:,} seeds from {request.seed} on; expected at most {MOST_SEEDS:,} seeds, and "
             f"none above {MOST_SEED}"

@@ -76,6 +76,13 @@ class Claim:
     paper: float | None = None
     size: bool = False
 
+    def sides(self, dataset: str) -> list[tuple[str, str]]:
+        """Return the row and the dataset of each side, and of each of the difference elsewhere."""
+        sides = [(self.better, dataset), (self.than, self.against or dataset)]
+        if self.wider_than is not None:
+            sides += [(self.better, self.wider_than), (self.than, self.wider_than)]
+        return sides
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -87,7 +94,8 @@ class Plot:
     x : label of the horizontal axis
     over : the option of a transform that the datasets vary, such as ``random-edges.rate``; by
         default, the setting that the rows vary
-    rows : the rows to draw, all by default; a row that varies nothing is a horizontal line
+    rows : the rows to draw, all by default; a row that varies nothing is a horizontal line; over
+        an option, a row that varies a setting is a line for each value
     measures : the measures to draw, one panel each
     log : whether the horizontal axis is logarithmic
     """

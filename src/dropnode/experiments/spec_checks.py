@@ -60,6 +60,13 @@ def check_figure(where: str, value: float | tuple[float, ...]) -> Figure:
     return parts[0], parts[1] if len(parts) == 2 else None
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raise an error if two rows, or a series and another row, have one name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two rows are called {name!r}; rename one of them")
+
+
 def check_claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ...]) -> Claim:
     """Return a claim with canonical references, or raise an error if it cannot be tested."""
     told, measure = f"claim {claim.claim!r}", claim.measure
@@ -93,6 +100,32 @@ def check_claim(claim: Claim, datasets: tuple[str, ...], measures: tuple[str, ..
                 "another dataset than those of `datasets`"
             )
     return replace(claim, datasets=named, against=against, wider_than=wider_than)
+
+
+def check_sides(claim: Claim, rows: Sequence[Row], datasets: tuple[str, ...]) -> None:
+    """Raise an error unless the rows of a claim are trained where it is to be tested."""
+    told, names = f"claim {claim.claim!r}", [row.name for row in rows]
+    for side in (claim.better, claim.than):
+        if side not in names:
+            raise ConfigError(
+                f"{told} is about {side!r}, which is not a row{suggestion(side, names)}"
+            )
+    trained = {(row.name, dataset) for row in rows for dataset in row.seeds}
+    lacking = {
+        dataset: [
+            f"{row} on {place}"
+            for row, place in claim.sides(dataset)
+            if (row, place) not in trained
+        ]
+        for dataset in claim.datasets or datasets
+    }
+    # A claim about all datasets is tested where it can be, if that is anywhere.
+    untested = [one for one in lacking.values() if one]
+    if untested and (claim.datasets or len(untested) == len(lacking)):
+        raise ConfigError(
+            f"{told} needs {', '.join(untested[0])}, for which the row has no seeds; give it seeds "
+            "there, or name other `datasets` for the claim"
+        )
 
 
 def _check_size(claim: Claim, told: str) -> None:

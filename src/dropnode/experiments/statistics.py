@@ -52,8 +52,9 @@ class Difference:
     n_first, n_second : int
         Number of values in either group.
     splits : int or None
-        Number of splits whose means were compared in pairs; None if values were compared by
-        Welch's test.
+        Number of splits whose means were compared in pairs; None without such pairs.
+    unpaired_splits : int or None
+        Number of splits whose means Welch's test compared; None if it compared trials alone.
     """
 
     difference: float | None
@@ -64,6 +65,7 @@ class Difference:
     n_first: int
     n_second: int
     splits: int | None = None
+    unpaired_splits: int | None = None
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -103,12 +105,13 @@ def summarise_trials(scores: Scores) -> Summary:
 def compare(first: Scores, second: Scores) -> Difference:
     """Compare the means of two groups of trials.
 
-    Trials on one split are compared by Welch's test. If both groups have the same splits, and more
-    than one, the means of each split form pairs, and a t-test of their differences compares the
-    groups. What makes a split hard is then no part of the error, and the seeds of a split do not
-    count as independent values. Wilcoxon's test compares pairs in either case: of equal seeds, or
-    of splits. All tests are two-sided. They are undefined for too few values, and for values that
-    do not differ at all.
+    Trials on one split are compared by Welch's test. If the groups have several splits in common,
+    the means of each of these form pairs, and a t-test of their differences compares the groups.
+    What makes a split hard is then no part of the error, and the seeds of a split do not count as
+    independent values. For that reason, Welch's test of groups that cannot be paired takes the
+    means of splits, too, from a group that has several. Wilcoxon's test compares pairs: of equal
+    seeds, or of splits. All tests are two-sided. They are undefined for too few values, and for
+    values that do not differ at all.
 
     Examples
     --------
@@ -118,29 +121,19 @@ def compare(first: Scores, second: Scores) -> Difference:
     >>> round(compared.difference, 2), round(compared.p, 3), compared.wilcoxon_p
     (1.83, 0.093, None)
     """
-    means = _split_means(first), _split_means(second)
-    counts = len(first), len(second)
-    if means[0].keys() == means[1].keys() and len(means[0]) > 1:
-        differences = _differences(*means)
-        difference = float(differences.mean())
-        test = _t_test(difference, [differences])
-        return Difference(
-            difference, *test, _signed_rank(differences), *counts, splits=len(differences)
-        )
-    a, b = np.array(list(first.values())), np.array(list(second.values()))
-    between = float(a.mean() - b.mean()) if len(a) and len(b) else None
-    return Difference(
-        between, *_t_test(between, (a, b)), _signed_rank(_differences(first, second)), *counts
-    )
+    contrast = _contrast(first, second)
+    return _tested(contrast, _signed_rank(contrast.pairs))
 
 
 def compare_gaps(
     here: tuple[Scores, Scores],
     there: tuple[Scores, Scores],
 ) -> Difference:
-    """Compare the difference of two groups in one place with that in another, by Welch's test.
+    """Compare the difference of two groups in one place with that in another.
 
-    The numbers of values are the smaller ones of both places.
+    Several splits that all four groups have form pairs, as in :func:`compare`. Otherwise each place
+    is treated as there, and Welch's test compares the two. The numbers of values are the smaller
+    ones of both places.
 
     Examples
     --------
@@ -150,19 +143,81 @@ def compare_gaps(
     >>> gaps.difference, round(gaps.p, 4)
     (5.0, 0.0075)
     """
-    groups = [np.array(list(side.values())) for side in (*here, *there)]
-    difference = None
-    if all(len(group) for group in groups):
-        means = [float(group.mean()) for group in groups]
-        difference = (means[0] - means[1]) - (means[2] - means[3])
-    counts = [len(group) for group in groups]
-    return Difference(
-        difference,
-        *_t_test(difference, groups),
-        None,
-        min(counts[0], counts[2]),
-        min(counts[1], counts[3]),
+    shared = _on_common_splits(*here, *there)
+    a, b = _contrast(*(shared[:2] or here)), _contrast(*(shared[2:] or there))
+    counts = min(a.counts[0], b.counts[0]), min(a.counts[1], b.counts[1])
+    if shared:
+        gaps = a.pairs - b.pairs
+        return _tested(_Contrast(float(gaps.mean()), [gaps], gaps, counts, splits=len(gaps)))
+    gap = None
+    if a.difference is not None and b.difference is not None:
+        gap = a.difference - b.difference
+    return _tested(
+        _Contrast(
+            gap,
+            [*a.groups, *b.groups],
+            np.array([]),
+            counts,
+            _sum(a.splits, b.splits),
+            _sum(a.unpaired_splits, b.unpaired_splits),
+        )
     )
+
+
+@dataclass(frozen=True)
+class _Contrast:
+    """A difference, and the independent groups of values whose means add up to it."""
+
+    difference: float | None
+    groups: Sequence[np.ndarray]
+    pairs: np.ndarray
+    counts: tuple[int, int]
+    splits: int | None = None
+    unpaired_splits: int | None = None
+
+
+def _contrast(first: Scores, second: Scores) -> _Contrast:
+    if shared := _on_common_splits(first, second):
+        pairs = _differences(*map(_split_means, shared))
+        counts = len(shared[0]), len(shared[1])
+        return _Contrast(float(pairs.mean()), [pairs], pairs, counts, splits=len(pairs))
+    means = [_split_means(side) for side in (first, second)]
+    several = sum(len(of_side) for of_side in means if len(of_side) > 1)
+    sides = zip((first, second), means, strict=True)
+    a, b = (
+        np.array(list((of_side if len(of_side) > 1 else side).values())) for side, of_side in sides
+    )
+    between = float(a.mean() - b.mean()) if len(a) and len(b) else None
+    # Seeds of the one split that groups share say nothing about their other splits.
+    pairs = np.array([]) if several else _differences(first, second)
+    counts = len(first), len(second)
+    return _Contrast(between, (a, b), pairs, counts, unpaired_splits=several or None)
+
+
+def _tested(contrast: _Contrast, wilcoxon_p: float | None = None) -> Difference:
+    return Difference(
+        contrast.difference,
+        *_t_test(contrast.difference, contrast.groups),
+        wilcoxon_p,
+        *contrast.counts,
+        contrast.splits,
+        contrast.unpaired_splits,
+    )
+
+
+def _on_common_splits(*sides: Scores) -> list[Scores]:
+    """Return the trials on the splits that all groups have; nothing unless these are several."""
+    own = [{split: None for split, _ in side} for side in sides]
+    common = [split for split in own[0] if all(split in each for each in own)]
+    if len(common) < 2:
+        return []
+    return [
+        {key: side[key] for split in common for key in side if key[0] == split} for side in sides
+    ]
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return (first or 0) + (second or 0) or None
 
 
 def _split_means(scores: Scores) -> dict[str, float]:

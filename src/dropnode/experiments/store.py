@@ -198,6 +198,10 @@ class Store:
         with self._explained():
             return dict(self.connection.execute("select id, status from trials"))
 
+    def failed(self) -> set[str]:
+        """Return the ids of the failed trials."""
+        return {identifier for identifier, status in self.statuses().items() if status == "failed"}
+
     def get(self, identifier: str) -> Record | None:
         """Return the record of a trial; None if it has not ended."""
         return next(self.records("id = ?", identifier), None)

@@ -215,17 +215,17 @@ def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResul
         (claim, dataset)
         for claim in spec.claims
         for dataset in claim.datasets or spec.datasets
-        if set(_sides(claim, dataset)) <= scores[claim.measure].keys()
+        if set(claim.sides(dataset)) <= scores[claim.measure].keys()
     ]
     tests = {
         (claim.measure, *sides): _test([scores[claim.measure][side] for side in sides])
         for claim, dataset in claims
-        for sides in [_sides(claim, dataset)]
+        for sides in [claim.sides(dataset)]
     }
     corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     judged = []
     for claim, dataset in claims:
-        key = (claim.measure, *_sides(claim, dataset))
+        key = (claim.measure, *claim.sides(dataset))
         test, p = tests[key], corrected[key]
         judged.append(
             ClaimResult(
@@ -246,6 +246,7 @@ def _claims(spec: Spec, scores: Mapping[str, ScoresOfCells]) -> tuple[ClaimResul
                 wider_than=claim.wider_than or "",
                 paper=_stated(spec, claim, dataset),
                 splits=test.splits,
+                unpaired_splits=test.unpaired_splits,
             )
         )
     return tuple(judged)
@@ -256,14 +257,6 @@ def _test(sides: Sequence[Scores]) -> Difference:
     if len(sides) == 2:
         return compare(sides[0], sides[1])
     return compare_gaps((sides[0], sides[1]), (sides[2], sides[3]))
-
-
-def _sides(claim: Claim, dataset: str) -> list[tuple[str, str]]:
-    """Return the row and the dataset of each side of a claim, and of a difference elsewhere."""
-    sides = [(claim.better, dataset), (claim.than, claim.against or dataset)]
-    if claim.wider_than is not None:
-        sides += [(claim.better, claim.wider_than), (claim.than, claim.wider_than)]
-    return sides
 
 
 def _stated(spec: Spec, claim: Claim, dataset: str) -> float | None:
@@ -285,17 +278,20 @@ def _compare(scores: ScoresOfCells, pairs: Sequence[tuple[str, str, str]]) -> li
 
 def _verdict(claim: Claim, test: Difference, p: float | None) -> Verdict:
     """Return the verdict on a claim, given its test and the corrected p-value."""
+    if claim.size and _excludes(test, claim.paper):
+        # The size is tested by the interval alone; p is about a difference of zero.
+        return Verdict.CONTRADICTED
     if p is not None and test.difference is not None and p < LEVEL:
         more_is_better = measures.MEASURES[claim.measure].more_is_better
         holds = (test.difference > 0) == more_is_better
-        if claim.size:
-            # A claim about a size has one, and a test with a p-value has an interval.
-            size, low, high = claim.paper, test.low, test.high
-            assert size is not None
-            assert low is not None
-            assert high is not None
-            holds = holds and low <= size <= high
         return Verdict.CONFIRMED if holds else Verdict.CONTRADICTED
     if min(test.n_first, test.n_second) < ENOUGH:
         return Verdict.TOO_FEW_SEEDS
     return Verdict.NOT_CONFIRMED
+
+
+def _excludes(test: Difference, size: float | None) -> bool:
+    """Return whether the 95 % interval of a difference is known, and does not contain a size."""
+    if size is None or test.low is None or test.high is None:
+        return False
+    return not test.low <= size <= test.high

@@ -154,12 +154,14 @@ TEXTS = ("dataset", "split", "method", "preset", "recipe", "finished", "error")
 
 
 def _check_measure(name: str, value: Any) -> None:
-    """Raise an error unless a measure has a value of its kind."""
+    """Raise an error unless a measure has a value of its kind, or none."""
+    if value is None:
+        return
     kind = MEASURES[name].kind
     where = name if name in STANDARD else f"measures[{name!r}]"
     if kind in NUMBERS:
         of_kind = {"fraction": share(), "count": _whole()}.get(kind)
-        read_value((int if kind == "count" else float) | None, value, f"trial.{where}", of_kind)
+        read_value(int if kind == "count" else float, value, f"trial.{where}", of_kind)
     elif kind == "matrix":
         square = bool(value) and all(len(row) == len(value) for row in value)
         counts = all(0 <= each <= LARGEST for row in value for each in row)

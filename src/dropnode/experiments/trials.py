@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dropnode.data import load_dataset
+from dropnode.errors import GraphError
 from dropnode.experiments.references import Reference
 from dropnode.graph import Graph, Split
 from dropnode.methods.table import Choice, make_method
@@ -138,6 +139,15 @@ class Data:
             source = graphs[reference.source]
             reference.check(source.with_split(drawn[dataset, split_seeds[0]]))
         return cls(graphs, drawn, {name: graph.fingerprint() for name, graph in graphs.items()})
+
+    def check_validation(self, dataset: str) -> None:
+        """Raise :class:`GraphError` if settings cannot be compared: validation nodes lack."""
+        for (name, _), split in self.splits.items():
+            if name == dataset and not len(split.val):
+                raise GraphError(
+                    f"split {split.name!r} of {dataset} has no validation nodes, which a search "
+                    "needs to compare settings; add some"
+                )
 
     def graph(self, dataset: str, split_seed: int) -> Graph:
         """Return the graph of a reference, with one of its splits."""

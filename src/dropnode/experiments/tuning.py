@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dropnode.errors import ConfigError, GraphError, WorkError
-from dropnode.experiments.experiment import check_folder
+from dropnode.errors import ConfigError, WorkError
+from dropnode.experiments.folders import TUNING, check_owner
 from dropnode.experiments.references import Reference
 from dropnode.experiments.run import Job
 from dropnode.experiments.runner import (
@@ -41,7 +41,7 @@ from dropnode.experiments.runner import (
 )
 from dropnode.experiments.spec import Search
 from dropnode.experiments.spec_file import load_spec
-from dropnode.experiments.store import Store
+from dropnode.experiments.store import FILE, Store
 from dropnode.experiments.trials import Data
 from dropnode.files import atomic_write, remove_leftovers, seal, write_json
 from dropnode.graph import Split
@@ -51,7 +51,7 @@ from dropnode.methods.grand.model import Grand
 from dropnode.methods.table import GRAND_VARIANTS, configuration, method_type
 from dropnode.settings import read_sealed
 
-REQUEST, BEST, TUNED = "tuning.json", "best.yaml", "tuned.json"
+BEST, TUNED = "best.yaml", "tuned.json"
 
 PAPER = "tune-large"
 """The experiment whose stages a search of GRAND has: those of the paper."""
@@ -152,13 +152,9 @@ def _papers_stages() -> tuple[Mapping[str, tuple[Any, ...]], ...]:
 def validation_data(dataset: str, split_seed: int = 0) -> Data:
     """Load a graph with the labels of its training and validation nodes, and no others."""
     data = Data.load([dataset], [split_seed])
+    data.check_validation(dataset)
     source = Reference.parse(dataset).source
     graph, split = data.graphs[source], data.splits[dataset, split_seed]
-    if not len(split.val):
-        raise GraphError(
-            f"split {split.name!r} of {dataset} has no validation nodes, which a search needs to "
-            "compare settings; add some"
-        )
     labels = np.full(graph.num_nodes, UNKNOWN, dtype=np.int64)
     for part in (split.train, split.val):
         labels[part] = graph.labels[part]
@@ -182,17 +178,18 @@ def tune(
     """Search, or continue a search, and write what it found to ``out``.
 
     ``trials`` is how many settings Optuna proposes, counting repetitions. Ctrl-C stops the search;
-    the best of what has ended is kept. A setting with more ended seeds comes before one with fewer.
+    the best of what has ended is kept. A setting with more finished seeds comes before one with
+    fewer. Trials that failed in an earlier call are run again.
     """
-    check_folder(out)
+    check_owner(out, TUNING, (FILE,))
     data = validation_data(tuning.dataset, tuning.split_seed)
     for number in range(len(tuning.search.stages)):
         # Planned before anything is run, so that an invalid value is an error at once.
         stage_cells(tuning.search, data, number, {tuning.dataset: {}})
     with FolderLock(out), Store(out) as store:
         remove_leftovers(out)
-        _check_request(out / REQUEST, tuning, data)
-        run = _Run(tuning, data, store, engine, observers)
+        _check_request(out / TUNING, tuning, data, store)
+        run = _Run(tuning, data, store, engine, observers, store.failed())
         interrupted = False
         try:
             if tuning.sampler == "optuna":
@@ -226,25 +223,30 @@ class _Run:
     store: Store
     engine: Engine
     observers: Sequence[TrialObserver]
+    again: set[str]
     cells: list[Cell] = field(default_factory=list)
     training: Sequence[Cell] = ()
 
     def train(self, cells: Sequence[Cell]) -> None:
-        """Run the trials of cells that are not stored."""
+        """Run the trials of cells that are not stored, or that failed in an earlier call."""
         self.training = cells
-        run_cells(cells, self.store, Job(self.data), self.engine, observers=self.observers)
+        job = Job(self.data)
+        run_cells(cells, self.store, job, self.engine, again=self.again, observers=self.observers)
+        # Those that failed once more would do so in the next stage, too.
+        self.again -= {trial.id for cell in cells for trial in cell.trials}
 
     def value(self, cell: Cell) -> float:
         """Return the mean validation accuracy of a cell, -1 if none of its trials succeeded."""
         return validation(cell, self.store.get)
 
     def best(self, cells: Sequence[Cell]) -> Cell:
-        """Return the best of the cells with the most ended trials; the first of equals."""
+        """Return the best of the cells with the most finished trials; the first of equals."""
 
         def rank(cell: Cell) -> tuple[bool, int, float]:
             value = self.value(cell)
-            ended = sum(self.store.get(trial.id) is not None for trial in cell.trials)
-            return value >= 0, ended, value
+            records = [self.store.get(trial.id) for trial in cell.trials]
+            done = sum(record is not None and record.status == "done" for record in records)
+            return value >= 0, done, value
 
         best = max(cells, key=rank, default=None)
         if best is None or self.value(best) < 0:
@@ -326,10 +328,15 @@ def _optuna() -> Any:
     return optuna
 
 
-def _check_request(path: Path, tuning: Tuning, data: Data) -> None:
+def _check_request(path: Path, tuning: Tuning, data: Data, store: Store) -> None:
     """Write the request of a new search; raise an error if the folder has another one."""
     story = json.loads(json.dumps(_described(tuning) | {"data": list(data.fingerprints.values())}))
     if not path.exists():
+        if store.statuses():
+            raise ConfigError(
+                f"{path.parent} has trials that are not those of a search; choose a new folder "
+                "with --out"
+            )
         write_json(path, seal(story))
         return
     before = read_sealed(path, "choose another folder for this search")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from dropnode.csv_text import csv_lines
 from dropnode.experiments import measures
 from dropnode.experiments.results import ClaimResult, Results, RowResult
-from dropnode.experiments.statistics import Summary
+from dropnode.experiments.statistics import Difference, Summary
 from dropnode.files import atomic_write, write_json
 
 NOTHING = "–"
@@ -162,14 +162,36 @@ def as_latex(results: Results) -> str:
 
 def tests_of_claims(results: Results) -> str:
     """Return a sentence that names the tests behind the p-values of the claims."""
-    by_splits = {claim.splits is not None for claim in results.claims}
-    tests = []
-    if False in by_splits:
-        tests.append("Welch's test of all trials")
-    if True in by_splits:
-        tests.append("a t-test of the differences between the means of each split")
-    text = " or, where methods share several splits, ".join(tests)
+    text = names_of_tests(results.claims)
     return f"{text[0].upper()}{text[1:]}; two-sided, corrected by Holm over all claims."
+
+
+def names_of_tests(tests: Iterable[Difference | ClaimResult]) -> str:
+    """Return the names of the tests that p-values come from, and when each was applied.
+
+    Examples
+    --------
+    >>> names_of_tests([Difference(1.0, 0.5, 1.5, 0.01, None, 20, 20)])
+    "Welch's test of all trials"
+    """
+    used = list(tests)
+    applied = {
+        "": ("Welch's test of all trials", [one for one in used if not _splits(one)]),
+        "where splits are not shared": (
+            "Welch's test of the means of each split",
+            [one for one in used if one.unpaired_splits],
+        ),
+        "where methods share several splits": (
+            "a t-test of the differences between the means of each split",
+            [one for one in used if one.splits],
+        ),
+    }
+    told = [(when, name) for when, (name, those) in applied.items() if those]
+    return told[0][1] + "".join(f" or, {when}, {name}" for when, name in told[1:])
+
+
+def _splits(test: Difference | ClaimResult) -> int | None:
+    return test.splits or test.unpaired_splits
 
 
 def measure_title(name: str) -> str:

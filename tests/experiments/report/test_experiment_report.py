@@ -184,6 +184,30 @@ def test_pairwise_comparisons_are_all_there(page: Page, results: dict[str, Any])
                     assert number(text) == pytest.approx(pair[key], rel=0.05, abs=5e-4)
 
 
+@pytest.mark.parametrize(
+    ("splits", "told"),
+    [
+        ((None, None), "Welch's test of all trials, and of Wilcoxon's signed-rank test over the s"),
+        ((5, 5), "a t-test of the differences between the means of each split, and of Wilcoxon"),
+        (
+            (5, None),
+            "Welch's test of all trials or, where methods share several splits, a t-test of the "
+            "differences between the means of each split, and of Wilcoxon's signed-rank test over "
+            "the splits",
+        ),
+    ],
+)
+def test_the_tests_of_all_pairs_are_named(
+    tmp_path: Path, splits: tuple[int | None, int | None], told: str
+) -> None:
+    """One pair may share several splits where the next does not, for instance after Ctrl-C."""
+    results = small(tmp_path, bare=SMALL)
+    pair = results.comparisons[0]
+    pairs = [replace(pair, test=replace(pair.test, splits=number)) for number in splits]
+    write_results_json(tmp_path, replace(results, comparisons=tuple(pairs)))
+    assert f"Two-sided p-values of {told}" in Page(write_report(tmp_path)).text
+
+
 def number(text: str) -> float:
     """Read a number as the page writes it."""
     digits = str.maketrans("−⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "--0123456789")
@@ -595,6 +619,33 @@ def test_the_matrix_is_that_of_the_reference(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path))
     assert page.figure("Confusion matrix of GRAND on cora") is not None
     assert page.figure("Confusion matrix of without CR") is None
+
+
+def test_the_classes_of_a_matrix_have_the_names_that_a_transform_gives(tmp_path: Path) -> None:
+    """With two classes before and two after, names of before would be the wrong way round."""
+    name = "pubmed@one-class:code=0"
+    data = data_of(["pubmed"], {"pubmed": ["alpha", "beta"]})
+    data.graphs[name], data.splits[name, 0] = data.graphs["pubmed"], data.splits["pubmed", 0]
+    text = f'title: t\ndatasets: ["{name}"]\nseeds: 2\nrows: [{{method: grand}}]\n'
+    write_folder(tmp_path, spec=parse_spec("mine", text), data=data)
+    drawn = Page(write_report(tmp_path)).figure(f"Confusion matrix of grand on {name}")
+    assert re.search(r"Correct per class: others [\d.]+ %; alpha ", str(drawn))
+
+
+def test_standard_errors_of_trials_are_told_from_deviations_over_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves = {"size": [1.0, 2.0], "error": [0.1, 0.2], "error ±": [0.01, 0.02]}
+    measure = Measure("relative error", "curves", lambda training: None, x="size")
+    monkeypatch.setattr(measures, "MEASURES", {**measures.MEASURES, "theory": measure})
+    spec = part_of_table(datasets=["cora"], methods=["grand", "grand-no-cr"], seeds=2)
+    spec = replace(spec, measures=("theory",))
+    write_folder(tmp_path, spec=spec, further=lambda trial: {"theory": curves})
+    text = Page(write_report(tmp_path)).text
+    assert (
+        "Relative error against size: mean over seeds, with bars for the standard errors within"
+        in text
+    )
 
 
 def points_of(path: str) -> list[tuple[float, float]]:

@@ -211,7 +211,10 @@ def draw_reliability(reliability: Reliability) -> Figure:
 
 
 def draw_measured_curves(rows: Sequence[Evidence], name: str, measure: Measure) -> Figure:
-    """Draw a measure that is a set of curves: a panel per method, mean and deviation over seeds."""
+    """Draw a measure that is a set of curves: a panel per method, the mean over seeds.
+
+    Around it are the deviation over seeds or, where the trials give standard errors, their mean.
+    """
     height = 2.6 if measure.log else 1.7
     figure = Figure(figsize=(WIDTH, 0.7 + height * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), 1, sharex=True, sharey=True, squeeze=False)[:, 0]

@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dropnode.experiments import measures
+from dropnode.experiments.references import Reference
 from dropnode.experiments.report.evidence import CURVES, HISTORY, Evidence
 from dropnode.experiments.report.figures import (
     draw_confusion,
@@ -134,7 +135,7 @@ def _show_matrix(section: Section, gallery: Gallery, name: str) -> None:
     if not matrices:
         return
     counts = np.sum(matrices, axis=0)
-    names = dataset.class_names
+    names = Reference.parse(dataset.name).class_names(dataset.class_names)
     if len(counts) != len(names):
         names = tuple(str(number) for number in range(1, len(counts) + 1))
     sizes = counts.sum(axis=1, keepdims=True)
@@ -194,9 +195,11 @@ def _show_measured_curves(section: Section, gallery: Gallery, name: str) -> None
         draw_measured_curves(shown, name, measure),
         f"{_sentence(measure.title)} against {measure.x} on {dataset}, for {labels}.",
     )
-    caption = (
-        f"{_sentence(measure.title)} against {measure.x}: mean ± standard deviation over seeds."
-    )
+    names = [key for one in shown for key in one.drawn[name][0]]
+    spread = "mean ± standard deviation over seeds"
+    if any(key.endswith("±") for key in names):
+        spread = "mean over seeds, with bars for the standard errors within a trial"
+    caption = f"{_sentence(measure.title)} against {measure.x}: {spread}."
     section.figures.append((drawn, caption))
 
 

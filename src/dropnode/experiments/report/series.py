@@ -60,39 +60,55 @@ def _by_dataset(plot: Plot, rows: Sequence[RowResult]) -> dict[str, list[RowResu
     Over an option of a transform, that is the graph without the transform and its other options;
     the unchanged graph belongs to each of them.
     """
-    found: dict[str, list[RowResult]] = {}
     if plot.over is None:
-        for row in rows:
-            found.setdefault(row.dataset, []).append(row)
-        return found
+        names = dict.fromkeys(row.dataset for row in rows)
+        return {name: [row for row in rows if row.dataset == name] for name in names}
+    found: dict[tuple[str, str], list[RowResult]] = {}
+    unchanged: dict[str, list[RowResult]] = {}
     for row in rows:
-        base, options, _ = Reference.parse(row.dataset).along(plot.over)
+        base, options, place = Reference.parse(row.dataset).along(plot.over)
         if options is not None:
-            found.setdefault(f"{base}, {options}" if options else base, []).append(row)
-    for row in rows:
-        base, options, _ = Reference.parse(row.dataset).along(plot.over)
-        if options is None:
-            for dataset, members in found.items():
-                if dataset.partition(",")[0] == base:
-                    members.append(row)
-    return found
+            found.setdefault((base, options), []).append(row)
+        elif place is not None:
+            unchanged.setdefault(base, []).append(row)
+    return {
+        f"{base}, {options}" if options else base: [*changed, *unchanged.get(base, [])]
+        for (base, options), changed in found.items()
+    }
 
 
 def _lines(plot: Plot, rows: Sequence[RowResult]) -> list[Line]:
+    """Return the lines of a plot on one graph, in the order of its rows."""
     lines = []
     for name in plot.rows:
         own = [row for row in rows if (row.series or row.method) == name]
-        if plot.over is not None:
-            points = {Reference.parse(row.dataset).along(plot.over)[2]: row for row in own}
-            label = own[0].label if own else name
-        else:
-            points = {float(value): row for row in own for value in row.at.values()}
-            label = own[0].label.partition(",")[0] if own else name
-        if points:
-            lines.append(Line(label, dict(sorted(points.items()))))
-        elif own:
-            lines.append(Line(label, {}, own[0]))
+        lines += _lines_along(plot.over, own) if plot.over else _line_of_series(own)
     return lines if any(line.points for line in lines) else []
+
+
+def _lines_along(axis: str, rows: Sequence[RowResult]) -> list[Line]:
+    """Return the line of a row over an option of a transform; of a series, one for each value."""
+    lines: dict[str, dict[float, RowResult]] = {}
+    for row in rows:
+        place = Reference.parse(row.dataset).along(axis)[2]
+        assert place is not None
+        lines.setdefault(row.method, {})[place] = row
+    return [
+        Line(next(iter(points.values())).label, dict(sorted(points.items())))
+        for points in lines.values()
+    ]
+
+
+def _line_of_series(rows: Sequence[RowResult]) -> list[Line]:
+    """Return the line of a series over the key that it varies, or that of a row without one."""
+    if not rows:
+        return []
+    first = rows[0]
+    if not first.at:
+        return [Line(first.label, {}, first)]
+    ((key, value),) = first.at.items()
+    points = {float(row.at[key]): row for row in rows}
+    return [Line(first.label.removesuffix(f", {key} = {value}"), dict(sorted(points.items())))]
 
 
 def summary_of(row: RowResult, measure: str) -> Summary:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dropnode.experiments.results import ClaimResult
+from dropnode.experiments.results import ClaimResult, Comparison
 from dropnode.experiments.statistics import Summary
 from dropnode.experiments.writers import (
     NOTHING,
@@ -15,6 +15,7 @@ from dropnode.experiments.writers import (
     interval,
     measure_title,
     measured,
+    names_of_tests,
     tests_of_claims,
 )
 
@@ -72,6 +73,19 @@ def _accuracy_interval(accuracy: Summary) -> str:
     return f"{_fixed(max(low, 0.0))}\u00a0to\u00a0{_fixed(min(high, 100.0))}"
 
 
+def _tests_of_pairs(pairs: Sequence[Comparison]) -> str:
+    """Return the names of the tests that compared pairs of rows."""
+    by_split = {pair.test.splits is not None for pair in pairs}
+    if by_split == {True}:
+        ranked = "of the same differences"
+    elif by_split == {False}:
+        ranked = "over the seeds that both have"
+    else:
+        ranked = "over the splits, or of one split the seeds, that both have"
+    names = names_of_tests(pair.test for pair in pairs)
+    return f"{names}, and of Wilcoxon's signed-rank test {ranked}"
+
+
 def _is_far(difference: float | None) -> bool:
     # Rounded as it is shown, so that the mark never contradicts the number.
     return difference is not None and abs(round(difference, 2)) > FAR
@@ -118,4 +132,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "measure_title": measure_title,
     "claim_datasets": claim_datasets,
     "tests_of_claims": tests_of_claims,
+    "tests_of_pairs": _tests_of_pairs,
 }
