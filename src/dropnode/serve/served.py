@@ -239,7 +239,7 @@ class Served:
 
     def suspicious(self) -> np.ndarray:
         """Return the nodes whose label held-out models contradict, the least believed first."""
-        nodes = np.flatnonzero(self.log_odds < 0)
+        nodes = np.flatnonzero((self.judged != UNKNOWN) & (self.judged != self.labels))
         return nodes[np.argsort(self.log_odds[nodes], kind="stable")]
 
     def next_nodes(self, labelled: Sequence[int], most: int = MOST_NEXT) -> np.ndarray:
@@ -268,11 +268,12 @@ def _judged(
     if not path.exists():
         return judged, odds
     try:
-        for _, row in csv_rows(path.read_text(encoding="utf-8")):
-            at, value = position[row["id"]], float(row["log_odds"])
-            # Below 0, another class was more probable than the label.
-            judged[at] = classes.index(row["suggested" if value < 0 else "label"])
-            odds[at] = value
+        # Not as text, where a carriage return in a name would become another line end.
+        for _, row in csv_rows(path.read_bytes().decode()):
+            at, odds[at] = position[row["id"]], float(row["log_odds"])
+            # Files of before have no predicted class. Below 0, it was not the label.
+            believed = "suggested" if odds[at] < 0 else "label"
+            judged[at] = classes.index(row["predicted" if "predicted" in row else believed])
     except (KeyError, ValueError, TypeError) as error:
         raise ModelError(
             f"{path} does not belong to the model beside it ({type(error).__name__}: {error}); fit "
