@@ -116,6 +116,12 @@ def test_the_files_of_a_model(model: Any, tmp_path: Path) -> None:
     odds = [float(row["log_odds"]) for row in suspicious]
     assert len(odds) == 12
     assert odds == sorted(odds)
+    # The predicted class is that which the confusion matrix counts.
+    names, position = metrics["classes"], {each: at for at, each in enumerate(metrics["classes"])}
+    confusion = np.zeros((len(names), len(names)), dtype=int)
+    for row in suspicious:
+        confusion[position[row["label"]], position[row["predicted"]]] += 1
+    assert confusion.tolist() == metrics["confusion"]
     advised = [row for _, row in csv_rows((tmp_path / "model/label_next.csv").read_text())]
     labelled = {row["id"] for row in suspicious}
     assert len({row["id"] for row in advised} - labelled) == len(advised) == 22

@@ -6,7 +6,7 @@ The folder of a model that was fitted to tables::
     predictions.csv        every node: its label, the predicted class, its confidence, its set
     metrics.json           how good models were that were trained without the labels they judge
     held_out.png           the same as a picture
-    suspicious_labels.csv  given labels, those first that such models believe least
+    suspicious_labels.csv  given labels and what such models predict, the least believed first
     label_next.csv         nodes whose labels would help most
 
 ``metrics.json``, ``held_out.png`` and ``suspicious_labels.csv`` exist only if labels could be held
@@ -255,9 +255,13 @@ class TableModel:
         graph = self.classifier.graph_
         shares = softmax(held.logits, axis=1)
         ranked = rank_suspicious(held.nodes, held.labels, shares)
+        # The odds do not tell the predicted class where two are equally probable.
+        predicted = np.full(graph.num_nodes, UNKNOWN)
+        predicted[held.nodes] = held.logits.argmax(axis=1)
         names = np.array(graph.class_names, dtype=object)
-        rows = [["id", "label", "suggested", "log_odds"]]
-        columns = (graph.ids[ranked.nodes], names[ranked.given], names[ranked.suggested])
+        rows = [["id", "label", "predicted", "suggested", "log_odds"]]
+        codes = (ranked.given, predicted[ranked.nodes], ranked.suggested)
+        columns = (graph.ids[ranked.nodes], *(names[each] for each in codes))
         odds = [round(value, 4) for value in ranked.log_odds.tolist()]
         rows += [list(row) for row in zip(*(each.tolist() for each in columns), odds, strict=True)]
         with atomic_write(path, "w") as file:

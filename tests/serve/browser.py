@@ -125,3 +125,22 @@ def tab_to(window: Any, selector: str, most: int = 80) -> Any:
 def press(window: Any, *keys: str) -> None:
     """Press keys, one after the other, wherever the focus is."""
     ActionChains(window, duration=0).send_keys(*keys).perform()
+
+
+def check(window: Any, address: str) -> None:
+    """Check what holds in every view."""
+    assert window.execute_script("return window.hacked") is None
+    assert not window.execute_script("return document.querySelector('main img, main script')")
+    assert barriers(window) == []
+    wide = "const { scrollWidth, clientWidth } = document.documentElement;"
+    assert window.execute_script(f"{wide} return scrollWidth - clientWidth") <= 0, "too wide"
+    assert complaints(window) == []
+    for each in asked(window):
+        assert each.startswith((address, "about:", "blob:", "data:")), each
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.05)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from dropnode.errors import ConfigError
+from conftest import people
+from dropnode import GrandClassifier, TableModel, read_tables
+from dropnode.errors import ConfigError, WorkError
+from dropnode.serve import training_process
 from dropnode.serve.app import create_app
 from dropnode.serve.explorer import Explorer
 from dropnode.serve.guard import Guard
@@ -86,6 +93,23 @@ def test_a_damaged_candidate_is_not_offered(folder: Path) -> None:
     explorer.close()
 
 
+def test_a_candidate_of_other_nodes_or_edges_is_removed(folder: Path) -> None:
+    nodes, _ = people()
+    few = pa.table({"source": ["n6"], "target": ["n7"]})
+    for rows, links in ((nodes.slice(0, 30), few), (nodes, few)):
+        place = folder.with_name("model.explorer") / "candidate"
+        tables = read_tables(rows, links, label="drinks", drop=["note"])
+        classifier = GrandClassifier(random_state=0, max_epochs=2)
+        TableModel.fit(tables, classifier, assess=False).save(place)
+        explorer = Explorer(folder)
+        client = TestClient(Guard(create_app(explorer), {"testserver"}))
+        status = client.get("/retrain").json()
+        assert (status["state"], status["comparison"]) == ("idle", None)
+        assert client.post("/retrain/keep", json={}).status_code == 409
+        assert not place.exists()
+        explorer.close()
+
+
 def test_one_process_serves_a_model_at_a_time(folder: Path, explorer: Explorer) -> None:
     with pytest.raises(ConfigError, match="another process serves"):
         Explorer(folder)
@@ -100,6 +124,76 @@ def test_a_folder_beside_which_nothing_can_be_written_is_only_looked_at(folder: 
     assert answer.status_code == 409
     assert client.get("/graph").status_code == 200
     explorer.close()
+
+
+def test_a_lock_that_cannot_be_written_leaves_the_model_to_be_looked_at(folder: Path) -> None:
+    place = folder.with_name("model.explorer")
+    # SQLite can open neither this nor a file in a folder that cannot be written.
+    (place / ".driver").mkdir(parents=True)
+    explorer = Explorer(folder)
+    assert explorer.workplace is None
+    explorer.close()
+
+
+@pytest.mark.parametrize("name", [".driver", "labels.jsonl"])
+def test_a_damaged_file_of_the_workplace_is_an_error_that_names_it(folder: Path, name: str) -> None:
+    place = folder.with_name("model.explorer")
+    place.mkdir()
+    (place / name).write_text("what somebody wrote\n" * 100)
+    with pytest.raises(WorkError, match=name) as caught:
+        Explorer(folder)
+    assert "--out" not in str(caught.value)
+
+
+def test_a_training_that_cannot_be_started_has_failed_and_another_may_start(
+    client: TestClient, explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dropnode.serve.retraining.sys.executable", "/no/such/python")
+    for _ in range(2):
+        assert client.post("/retrain", json={}).status_code == 503
+        status = client.get("/retrain").json()
+        assert status["state"] == "failed"
+        assert "No such file" in status["problem"]
+
+
+def test_lines_of_a_library_do_not_end_the_progress_and_are_kept(
+    client: TestClient,
+    explorer: Explorer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = tmp_path / "python"
+    said = ["hello", "[1]", '{"done": 1}', '{"done": 1, "of": 6}', '{"problem": "no labels"}']
+    lines = [f"echo '{each}'" for each in said]
+    script.write_text("\n".join(["#!/bin/sh", *lines, "echo 'a traceback' >&2", "exit 3"]))
+    script.chmod(0o755)
+    monkeypatch.setattr("dropnode.serve.retraining.sys.executable", str(script))
+    client.post("/retrain", json={})
+    status = wait(client)
+    assert (status["state"], status["problem"]) == ("failed", "no labels")
+    assert explorer.workplace is not None
+    assert explorer.workplace.said.read_text() == "a traceback\n"
+    assert str(explorer.workplace.said) in caplog.text
+
+
+def test_the_problem_of_a_training_has_no_path_of_the_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = folder.with_name("model.explorer") / "candidate"
+
+    def fail(model: Path, out: Path, labels: dict[str, str | None]) -> None:
+        raise WorkError(f"{model}/weights.safetensors and {out}/model.json are damaged")
+
+    monkeypatch.setattr(training_process, "retrain", fail)
+    monkeypatch.setattr(training_process, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(os, "nice", lambda step: 0)
+    monkeypatch.setattr(sys, "argv", ["", str(folder), str(out)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}\n"))
+    with warnings.catch_warnings():
+        assert training_process.main() == 1
+    told = json.loads(capsys.readouterr().out)["problem"]
+    assert told == ("model/weights.safetensors and model.explorer/candidate/model.json are damaged")
 
 
 def wait(client: TestClient) -> dict[str, object]:

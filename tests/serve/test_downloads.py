@@ -7,7 +7,9 @@ import hashlib
 import io
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -53,6 +55,23 @@ def test_a_snapshot_is_one_file_whose_data_cannot_become_markup(client: TestClie
     assert answers["/graph"]["ids"][0] == MARKUP
     # One element per script, none of which a script has ended early.
     assert text.count("<script") == text.count("</script>") == 4
+
+
+def test_a_snapshot_leaves_out_what_there_is_no_time_to_explain(
+    client: TestClient, explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explained(*_: Any) -> dict[str, Any]:
+        time.sleep(0.2)
+        return {}
+
+    explorer.explained = explained  # type: ignore[assignment]
+    monkeypatch.setattr("dropnode.serve.app.EXPLAINING", 0.3)
+    text = client.get("/export/snapshot.html").text
+    data = re.search(r'id="snapshot">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    nodes = [each for path, each in json.loads(data[1]).items() if path.startswith("/nodes/")]
+    assert len(nodes) > 20
+    assert 1 <= sum("explanation" in each for each in nodes) <= 2
 
 
 def test_vendored_libraries_are_those_that_their_table_names() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.responses import StreamingResponse
 from starlette.testclient import TestClient
 
 from dropnode.serve.app import create_app
 from dropnode.serve.explorer import Explorer
 from dropnode.serve.guard import LARGEST, Guard
+from dropnode.serve.workload import PLACES
 
 LABEL = {"labels": [{"id": "n7", "label": "mate"}]}
 
@@ -84,12 +89,63 @@ def test_a_token_guards_everything_of_the_model(explorer: Explorer) -> None:
     assert client.get("/model", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["https://explorer.example.org", "https://evil.example"])
+def test_behind_a_proxy_the_public_name_is_host_and_origin(explorer: Explorer, origin: str) -> None:
+    guard = Guard(create_app(explorer), {"explorer.example.org"})
+    client = TestClient(guard, base_url="http://explorer.example.org")
+    expected = 201 if "explorer" in origin else 403
+    assert client.post("/labels", json=LABEL, headers={"origin": origin}).status_code == expected
+    # A proxy that names the machine behind it takes away what tells whose page it is.
+    inside = {"origin": origin, "host": "127.0.0.1:8321"}
+    assert client.get("/model", headers=inside).status_code == 200
+    assert problem(client.post("/labels", json=LABEL, headers=inside)) == (403, "origin")
+
+
 def test_an_answer_that_takes_too_long_is_given_up() -> None:
     async def slow(*_: Any) -> None:
         await asyncio.sleep(30)
 
     client = TestClient(Guard(slow, {"testserver"}, answer_seconds=0.05))
     assert problem(client.get("/model")) == (503, "request")
+
+
+def test_an_answer_that_has_begun_may_take_long(client: TestClient) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b"part"
+            await asyncio.sleep(0.1)
+
+    client = TestClient(Guard(StreamingResponse(parts()), {"testserver"}, answer_seconds=0.2))
+    assert client.get("/export/graph.gexf").text == "part" * 4
+
+
+def test_work_of_requests_that_were_given_up_keeps_its_place(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dropnode.serve.workload.PATIENCE", 0.01)
+    go_on, working = threading.Event(), []
+
+    def explained(served: Any, at: int) -> dict[str, Any]:
+        working.append(at)
+        go_on.wait(60)
+        return {}
+
+    explorer.explained = explained  # type: ignore[assignment]
+    client = TestClient(Guard(create_app(explorer), {"testserver"}, answer_seconds=0.2))
+    answers = [client.get(f"/nodes/n{at}") for at in range(10, 10 + 2 * PLACES)]
+    assert {problem(each) for each in answers} == {(503, "request")}
+    assert len(working) == PLACES
+    assert "ask for less" in answers[0].text
+    assert "ask again later" in answers[-1].text
+    assert problem(client.get("/export/snapshot.html")) == (503, "request")
+    new = {"nodes": [{"id": "new", "age": 21.5}]}
+    assert problem(client.post("/predict", json=new)) == (503, "request")
+    # What takes no time is answered meanwhile.
+    assert client.get("/nodes/n6?explain=false").status_code == 200
+    go_on.set()
+    end = time.monotonic() + 30
+    while client.get("/nodes/n6").status_code != 200:
+        assert time.monotonic() < end
 
 
 def test_a_body_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from dropnode.serve.layout import _repulsion, place_nodes
+from dropnode.serve.workplace import Workplace
 
 
 def test_repulsion_on_the_grid_is_that_of_all_on_all() -> None:
@@ -34,6 +37,19 @@ def test_parts_of_a_graph_are_apart_and_their_nodes_together() -> None:
     same = group[:, None] == group[None]
     assert far[same].mean() < 0.6 * far[~same].mean()
     np.testing.assert_array_equal(places, place_nodes(adjacency))
+
+
+def test_places_are_kept_for_the_edges_that_they_are_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sp.csr_array(sp.diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1]))
+    ring = sp.csr_array(path + sp.csr_array(([1.0, 1.0], ([0, 9], [9, 0])), shape=(10, 10)))
+    place = Workplace(tmp_path / "model")
+    computed = [place.places(each) for each in (path, ring)]
+    assert not np.array_equal(*computed)
+    monkeypatch.setattr("dropnode.serve.workplace.place_nodes", None)
+    np.testing.assert_array_equal(place.places(ring), computed[1])
+    place.close()
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 2, 7])

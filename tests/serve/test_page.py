@@ -5,37 +5,27 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-import uvicorn
 from browser import (
     DESK,
     PHONE,
     asked,
-    barriers,
-    browser,
-    complaints,
+    check,
     dress,
     go,
     press,
     tab_to,
     until,
+    wait_for,
 )
 from selenium.webdriver.common.keys import Keys
 
-from conftest import CLASSES, MARKUP
-from dropnode.serve.app import create_app
-from dropnode.serve.explorer import Explorer
-from dropnode.serve.guard import Guard
+from conftest import CLASSES, MARKUP, Service
 from dropnode.serve.retraining import Progress
-from dropnode.serve.server import listen
 
 VIEWS = {
     "overview": "overview",
@@ -56,83 +46,6 @@ EACH = [
     *list(SCREENS)[:2],
     *(pytest.param(name, marks=pytest.mark.slow) for name in list(SCREENS)[2:]),
 ]
-
-
-class Service:
-    """A service in a thread of this process, and where it is."""
-
-    def __init__(self, explorer: Explorer) -> None:
-        self.explorer = explorer
-        self._listener = listen("127.0.0.1", 0, None)
-        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
-        config = uvicorn.Config(
-            Guard(create_app(explorer), set()), log_level="warning", lifespan="off"
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=[[self._listener]])
-        self._thread.start()
-
-    def end(self) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._listener.close()
-        self.explorer.close()
-
-
-@contextmanager
-def service(saved: Path, place: Path) -> Iterator[Service]:
-    shutil.copytree(saved, place / "model")
-    shutil.copy(saved.parent / "nodes.csv", place / "nodes.csv")
-    found = Service(Explorer(place / "model", place / "nodes.csv"))
-    yield found
-    found.end()
-
-
-@pytest.fixture(scope="module")
-def shared(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service to which nothing is told."""
-    with service(saved, tmp_path_factory.mktemp("shared")) as found:
-        yield found
-
-
-@pytest.fixture
-def own(saved: Path, tmp_path: Path) -> Iterator[Service]:
-    """A service of one test."""
-    with service(saved, tmp_path) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def started(downloads: Path) -> Iterator[Any]:
-    with browser(downloads) as found:
-        yield found
-
-
-@pytest.fixture
-def window(started: Any) -> Any:
-    """A browser without traces of the test before."""
-    started.get("about:blank")
-    dress(started)
-    complaints(started)
-    asked(started)
-    return started
-
-
-def check(window: Any, address: str) -> None:
-    """Check what holds in every view."""
-    assert window.execute_script("return window.hacked") is None
-    assert not window.execute_script("return document.querySelector('main img, main script')")
-    assert barriers(window) == []
-    wide = "const { scrollWidth, clientWidth } = document.documentElement;"
-    assert window.execute_script(f"{wide} return scrollWidth - clientWidth") <= 0, "too wide"
-    assert complaints(window) == []
-    for each in asked(window):
-        assert each.startswith((address, "about:", "blob:", "data:")), each
 
 
 @pytest.mark.parametrize("screen", EACH)
@@ -208,13 +121,6 @@ def test_files_are_downloaded_and_a_snapshot_needs_no_service(
         check(window, address)
 
 
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.05)
-
-
 def test_the_way_from_the_top_to_a_node_by_keyboard(window: Any, shared: Service) -> None:
     go(window, shared.address, "overview")
     press(window, Keys.TAB)
@@ -271,7 +177,7 @@ def test_labels_and_a_retraining_by_keyboard(
     press(window, Keys.ENTER)
     until(window, "return document.querySelectorAll('.labelling [aria-pressed=true]').length === 2")
     given = {rows[0]: CLASSES[1], rows[1]: CLASSES[0]}
-    assert own.explorer.given() == given
+    assert own.explorer.given(own.explorer.served) == given
     go(window, own.address, "work")
     tab_to(window, "[aria-label=Retraining] button")
     press(window, Keys.ENTER)
@@ -288,14 +194,15 @@ def test_a_person_labels_retrains_and_keeps_the_new_model(window: Any, own: Serv
     tab_to(window, ".labelling button")
     press(window, "2")
     until(window, "return document.querySelector('.labelling [aria-pressed=true]')")
-    (name,) = own.explorer.given()
+    (name,) = own.explorer.given(own.explorer.served)
     window.execute_script("document.querySelector('[data-state=idle] button').click()")
     until(window, "return document.querySelector('[data-state=ready] .primary')", 300)
     check(window, own.address)
     window.execute_script("document.querySelector('.primary').click()")
     until(window, "return document.querySelector('[data-state=idle]')")
     go(window, own.address, f"node?id={quote(name)}")
-    assert f"Label: {CLASSES[1]}" in window.execute_script("return document.body.innerText")
+    verdict = window.execute_script("return document.querySelector('.verdict').textContent")
+    assert f"Label: {CLASSES[1]}." in verdict
     assert json.loads((own.explorer.workplace.model / "metrics.json").read_text())["labels"] == 13  # type: ignore[union-attr]
 
 

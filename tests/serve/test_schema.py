@@ -74,6 +74,12 @@ def test_no_request_to_any_operation_is_an_error_inside(guarded: Guard) -> None:
     assert ask_everything(guarded, 3) == OPERATIONS
 
 
+def test_every_status_of_a_refusal_is_described(guarded: Guard) -> None:
+    described = TestClient(guarded).get("/openapi.json").json()["paths"]["/labels"]["post"]
+    every = {"400", "401", "403", "404", "405", "408", "409", "413", "415", "421", "422", "503"}
+    assert every <= {*described["responses"]}
+
+
 @pytest.mark.slow
 def test_no_request_of_very_many_is_an_error_inside(guarded: Guard) -> None:
     ask_everything(guarded, 40)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from conftest import CLASSES, MARKUP, ODD
-from dropnode import TableModel
+from dropnode import GrandClassifier, TableModel, read_tables
 from dropnode.analysis.explain import explain
+from dropnode.errors import ModelError
+from dropnode.serve.drawing import draw_around
 from dropnode.serve.explorer import Explorer
+from dropnode.serve.served import Served
 
 
 def fields(answer: Any) -> list[str]:
@@ -181,6 +186,116 @@ def test_a_label_is_shown_before_and_after_it_waits(client: TestClient, folder: 
 def test_the_wrong_label_is_the_first_that_looks_wrong(client: TestClient) -> None:
     first = client.get("/work/suspicious").json()[0]
     assert (first["id"], first["label"], first["held_out"]) == ("n11", CLASSES[0], "mate")
+
+
+def test_held_out_classes_are_those_of_the_file_also_where_two_are_equally_probable(
+    folder: Path,
+) -> None:
+    path = folder / "suspicious_labels.csv"
+    head, *rows = path.read_text().splitlines()
+    names = head.split(",")
+    changed = [dict(zip(names, row.split(","), strict=True)) for row in rows]
+    tie = next(each for each in changed if each["label"] == "mate")
+    tie |= {"predicted": CLASSES[0], "suggested": CLASSES[0], "log_odds": "-0.0"}
+    lines = [names, *(list(each.values()) for each in changed)]
+    path.write_text("\n".join(",".join(each) for each in lines) + "\n")
+    served = Served.read(folder)
+    at = served.position[tie["id"]]
+    assert served.name(served.judged[at]) == CLASSES[0]
+    assert at in served.suspicious()
+    # Earlier files have no predicted class.
+    path.write_text("\n".join(",".join(each[:2] + each[3:]) for each in lines) + "\n")
+    before = Served.read(folder)
+    others = np.arange(len(served.ids)) != at
+    np.testing.assert_array_equal(before.judged[others], served.judged[others])
+
+
+def test_a_model_whose_names_have_carriage_returns_is_served(tmp_path: Path) -> None:
+    ids = [f"n\r{at}" for at in range(8)]
+    labels = [["te\ra", "mate"][at % 2] for at in range(8)]
+    nodes = pa.table(
+        {"id": ids, "age": [20.0 + 30 * (at % 2) for at in range(8)], "drinks": labels}
+    )
+    edges = pa.table({"source": ids[:-2], "target": ids[2:]})
+    model = TableModel.fit(
+        read_tables(nodes, edges, label="drinks"), GrandClassifier(random_state=0, max_epochs=2)
+    )
+    model.save(tmp_path / "model")
+    served = Served.read(tmp_path / "model")
+    assert {*served.ids} == {*ids}
+    assert (served.judged >= 0).all()
+
+
+def test_a_graph_of_which_all_is_around_a_node_has_its_own_edges(tmp_path: Path) -> None:
+    nodes = pa.table({"id": [*"abcdef"], "age": [*range(6)], "drinks": ["tea", "mate"] * 3})
+    edges = pa.table({"source": [*"abcde"], "target": [*"bcdef"]})
+    tables = read_tables(nodes, edges, label="drinks")
+    classifier = GrandClassifier(random_state=0, max_epochs=2)
+    TableModel.fit(tables, classifier, assess=False).save(tmp_path / "model")
+    served = Served.read(tmp_path / "model")
+    found = draw_around(served, served.position["d"])
+    ids = found["ids"]
+    assert {*ids} == {*"abcdef"}
+    ends = [ids[at] for at in found["edges"]]
+    drawn = {frozenset(pair) for pair in zip(ends[::2], ends[1::2], strict=True)}
+    assert drawn == {frozenset(pair) for pair in ("ab", "bc", "cd", "de", "ef")}
+    assert [found["degree"][ids.index(name)] for name in "abcdef"] == [1, 2, 2, 2, 2, 1]
+
+
+def test_a_confidence_is_in_one_bar_even_if_rounding_took_it_above_one(explorer: Explorer) -> None:
+    shares = np.full(40, 0.15)
+    shares[:3] = 1.0 + 1e-12, 0.5, np.nextafter(0.5, 0.0)
+    counts = dataclasses.replace(explorer.served, confidence=shares).summary()["confidence"]
+    assert sum(counts) == 40
+    assert [counts[at] for at in (3, 9, 10, 19)] == [37, 1, 1, 1]
+
+
+def test_a_failure_is_told_without_a_path_and_logged_with_it(
+    client: TestClient,
+    explorer: Explorer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def damaged(*_: Any) -> None:
+        raise ModelError("/some/where is damaged")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", "/some/where")
+
+    explorer.explained = damaged  # type: ignore[assignment]
+    answer = client.get("/nodes/n6")
+    assert (answer.status_code, fields(answer)) == (503, ["request"])
+    assert "/some/where" not in answer.text
+    assert "/some/where is damaged" in caplog.text
+    explorer.explained = full  # type: ignore[assignment]
+    assert "the answer cannot be made: No space left" in client.get("/nodes/n6").text
+    monkeypatch.setattr(explorer, "add_labels", full)
+    answer = client.post("/labels", json={"labels": [{"id": "n7", "label": "mate"}]})
+    assert "nothing was stored: No space left" in answer.text
+
+
+def test_a_request_reads_one_model_although_another_takes_its_place(
+    client: TestClient, explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = dataclasses.replace(explorer.served, predicted=1 - explorer.served.predicted)
+    found = explorer.given
+
+    def exchanged(served: Served) -> dict[str, str | None]:
+        explorer.served = other
+        return found(served)
+
+    monkeypatch.setattr(explorer, "given", exchanged)
+    before = explorer.served
+    answer = client.get("/export/snapshot.html").text
+    data = re.search(r'id="snapshot">(.*?)</script>', answer, re.DOTALL)
+    assert data is not None
+    answers = json.loads(data[1])
+    assert answers["/graph"]["predicted"] == before.predicted.tolist()
+    for path, each in answers.items():
+        if path.startswith("/nodes/"):
+            assert (
+                each["predicted"] == before.classes[before.predicted[before.position[each["id"]]]]
+            )
 
 
 def test_a_graph_that_is_too_large_is_drawn_around_a_node(

@@ -3,7 +3,9 @@
 # No "from __future__ import annotations" here: FastAPI reads the annotations of the routes, and the
 # names that they use are those of the function around them, since FastAPI is optional.
 
+import logging
 import mimetypes
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +13,21 @@ from dropnode import __version__
 from dropnode.csv_text import csv_lines
 from dropnode.errors import DropnodeError, WorkError
 from dropnode.serve import drawing, forms
+from dropnode.serve.answers import LISTED, NEXT, Answers
 from dropnode.serve.explorer import Explorer, NotNowError
-from dropnode.serve.files import gexf, page_files, snapshot
+from dropnode.serve.files import gexf, page_files
+from dropnode.serve.guard import ANSWER_SECONDS
 from dropnode.serve.search import Order, Search
+from dropnode.serve.workload import BusyError
+
+logger = logging.getLogger("dropnode.serve")
 
 ABOUT = """Predictions of a trained model, why they were made, and labels that people add.
 
 Errors have the form `{"problems": [{"field": ..., "message": ...}]}`. Writes take JSON only."""
 
-LISTED = 100
-"""Nodes of a work list."""
+EXPLAINING = ANSWER_SECONDS / 2
+"""Seconds in which a snapshot begins explanations; the last one has the rest of the time."""
 
 
 def create_app(explorer: Explorer) -> Any:
@@ -34,14 +41,16 @@ def create_app(explorer: Explorer) -> Any:
         for code, told in {
             400: "The request is incomplete.",
             401: "A token is needed.",
+            403: "A write comes from a page of another origin.",
             404: "There is no such node.",
+            405: "The path does not take this method.",
             408: "The body came too slowly.",
             409: "Not possible at this moment.",
             413: "The body is too large.",
             415: "A write is not JSON.",
             421: "The Host header does not name this service.",
             422: "Something in the request is invalid; the field is named.",
-            503: "The answer took too long.",
+            503: "It took too long, too much is under way, or the work or its storage failed.",
         }.items()
     }
     app = FastAPI(
@@ -70,19 +79,26 @@ def create_app(explorer: Explorer) -> Any:
         return JSONResponse({"problems": told}, 422)
 
     @app.exception_handler(DropnodeError)
-    def _wrong(_: Request, error: DropnodeError) -> JSONResponse:
+    def _wrong(request: Request, error: DropnodeError) -> JSONResponse:
         if isinstance(error, WorkError):
+            logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
             return problem(503, "request", "the work failed; see the log of the service")
-        return problem(422, "body" if _.method == "POST" else "query", str(error))
+        return problem(422, "body" if request.method == "POST" else "query", str(error))
 
     @app.exception_handler(NotNowError)
     def _not_now(_: Request, error: NotNowError) -> JSONResponse:
         return problem(409, "request", str(error))
 
+    @app.exception_handler(BusyError)
+    def _busy(_: Request, error: BusyError) -> JSONResponse:
+        return problem(503, "request", str(error))
+
     @app.exception_handler(OSError)
-    def _unstored(_: Request, error: OSError) -> JSONResponse:
+    def _unstored(request: Request, error: OSError) -> JSONResponse:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         # Without the path.
-        return problem(503, "request", f"nothing was stored: {error.strerror}")
+        told = "nothing was stored" if request.method == "POST" else "the answer cannot be made"
+        return problem(503, "request", f"{told}: {error.strerror or type(error).__name__}")
 
     @app.exception_handler(400)
     def _no_text(_: Request, error: Exception) -> JSONResponse:
@@ -99,11 +115,6 @@ def create_app(explorer: Explorer) -> Any:
     def unknown(name: str) -> JSONResponse:
         return problem(404, "path.id", f"the model knows no node {name[:200]!r}")
 
-    def rows(positions: list[int]) -> list[forms.Row]:
-        served, given = explorer.served, explorer.given()
-        found = [served.row(at) for at in positions]
-        return [forms.Row(**each, now=given.get(each["id"], each["label"])) for each in found]
-
     @app.get("/health")
     async def health() -> forms.Health:
         """Whether the service answers."""
@@ -112,16 +123,13 @@ def create_app(explorer: Explorer) -> Any:
     @app.get("/model")
     def model() -> dict[str, Any]:
         """What the model is, from which data and when, versions, measures of held-out labels."""
-        return explorer.served.summary() | {
-            "has_attributes": bool(explorer.attributes.rows),
-            "writable": explorer.workplace is not None,
-            "drawn_whole": len(explorer.served.ids) <= drawing.MOST_NODES,
-        }
+        return Answers(explorer).model()
 
     Class = Annotated[str | None, Query(description="Name of a class.", examples=["Theory"])]
     Share = Annotated[float, Query(ge=0, le=1)]
     Offset = Annotated[int, Query(ge=0, le=10**9)]
     Limit = Annotated[int, Query(ge=1, le=500)]
+    Listed = Annotated[int, Query(ge=1, le=LISTED)]
 
     @app.get("/nodes")
     def nodes(
@@ -139,8 +147,10 @@ def create_app(explorer: Explorer) -> Any:
 
         `held_out` is the class that a model predicted which was trained without the node's label.
         """
-        found = Search(query, predicted, label, held_out, least, most, order).nodes(explorer.served)
-        return forms.Page(len(found), offset, rows(found[offset : offset + limit].tolist()))
+        answers = Answers(explorer)
+        found = Search(query, predicted, label, held_out, least, most, order).nodes(answers.served)
+        shown = found[offset : offset + limit].tolist()
+        return forms.Page(len(found), offset, answers.rows(shown))
 
     @app.get("/nodes/{id:path}")
     def node(id: str, explain: bool = True) -> dict[str, Any]:
@@ -148,27 +158,25 @@ def create_app(explorer: Explorer) -> Any:
 
         With `explain=false`, without the explanation, which can take long on a large graph.
         """
-        at, served = explorer.find(id), explorer.served
+        answers = Answers(explorer)
+        at = answers.served.find(id)
         if at is None:
             return unknown(id)  # type: ignore[return-value]
-        found = served.node(at) | {
-            "now": explorer.given().get(served.ids[at], served.name(served.labels[at])),
-            "attributes": explorer.attributes.of(served.ids[at]),
-        }
-        if explain:
-            found["explanation"] = explorer.explained(served, at)
-        return found
+        with explorer.workload.place() if explain else nullcontext():
+            return answers.node(at, explain=explain)
 
     @app.post("/predict")
     def predict(new: forms.NewNodes) -> forms.Predicted:
         """Classify nodes that the model has not seen, by their columns and edges."""
-        return explorer.predict(new)  # type: ignore[return-value]
+        with explorer.workload.place():
+            return explorer.predict(new)  # type: ignore[return-value]
 
     @app.get("/labels")
     def labels() -> forms.JournalPage:
         """Labels that people gave and that the model was not trained on."""
         place = explorer.workplace
-        waiting = [forms.JournalEntry(**vars(each)) for each in explorer.waiting().values()]
+        entries = explorer.waiting(explorer.served).values()
+        waiting = [forms.JournalEntry(**vars(each)) for each in entries]
         count = 0 if place is None else len(place.journal)
         return forms.JournalPage(place is not None, count, waiting)
 
@@ -211,30 +219,31 @@ def create_app(explorer: Explorer) -> Any:
         return status()
 
     @app.get("/work/suspicious")
-    def suspicious() -> list[forms.Row]:
+    def suspicious(limit: Listed = LISTED) -> list[forms.Row]:
         """Labels that models trained without them contradict, the least believed first."""
-        return rows(explorer.served.suspicious()[:LISTED].tolist())
+        return Answers(explorer).suspicious(limit)
 
     @app.get("/work/next")
-    def next_nodes(limit: Annotated[int, Query(ge=1, le=LISTED)] = 50) -> list[forms.Row]:
+    def next_nodes(limit: Listed = NEXT) -> list[forms.Row]:
         """Nodes whose labels would help most, without those that people have labelled."""
-        return rows(explorer.served.next_nodes(explorer.labelled(), limit).tolist())
+        return Answers(explorer).next_nodes(limit)
 
     @app.get("/graph")
     def graph(
         around: Annotated[str | None, Query(max_length=10_000, description="Id of a node.")] = None,
     ) -> dict[str, Any]:
         """Nodes with their places, and edges: of the whole graph, or around a node."""
-        served = explorer.served
+        answers = Answers(explorer)
+        served = answers.served
         if around is not None:
             at = served.position.get(around)
             return unknown(around) if at is None else drawing.draw_around(served, at)  # type: ignore[return-value]
-        if len(served.ids) > drawing.MOST_NODES:
+        if not answers.drawn_whole:
             told = (
                 f"the graph has {len(served.ids):,} nodes; name one, and its neighbourhood is drawn"
             )
             return problem(422, "query.around", told)  # type: ignore[return-value]
-        return drawing.draw(served, drawing.every(served), explorer.places())
+        return answers.whole_graph()
 
     def download(content: Any, kind: str, name: str) -> Response:
         headers = {"content-disposition": f'attachment; filename="{name}"'}
@@ -251,22 +260,16 @@ def create_app(explorer: Explorer) -> Any:
     @app.get("/export/graph.gexf", response_class=Response)
     def graph_file() -> Response:
         """The graph with its predictions, for Gephi."""
-        small = len(explorer.served.ids) <= drawing.MOST_NODES
-        content = gexf(explorer.served, explorer.places() if small else None)
+        answers = Answers(explorer)
+        content = gexf(answers.served, explorer.places() if answers.drawn_whole else None)
         return download(content, "application/gexf+xml", "graph.gexf")
 
     @app.get("/export/snapshot.html", response_class=Response)
     def snapshot_file() -> Response:
         """The page with the model inside, which needs no server."""
-        answers: dict[str, Any] = {"/model": model() | {"writable": False}}
-        if answers["/model"]["drawn_whole"]:
-            answers["/graph"] = graph()
-        lists = {"/work/suspicious": suspicious(), "/work/next": next_nodes()}
-        answers |= {path: [vars(each) for each in found] for path, found in lists.items()}
-        served = explorer.served
-        for name in dict.fromkeys(each.id for found in lists.values() for each in found):
-            answers[f"/nodes/{name}"] = node(served.ids[served.position[name]])
-        return download(snapshot(answers), "text/html; charset=utf-8", "snapshot.html")
+        with explorer.workload.place():
+            content = Answers(explorer).snapshot(EXPLAINING)
+        return download(content, "text/html; charset=utf-8", "snapshot.html")
 
     static = page_files()
 

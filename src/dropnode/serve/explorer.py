@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dropnode.serve.journal import Entry
 from dropnode.serve.layout import place_nodes
 from dropnode.serve.retraining import Retraining
 from dropnode.serve.served import Served
+from dropnode.serve.workload import Workload
 from dropnode.serve.workplace import Workplace, restore
 
 KEPT = 512
@@ -45,6 +47,8 @@ class Explorer:
         What requests read. It is replaced as a whole, so take it once per request.
     workplace : Workplace or None
         None if nothing can be written beside the model: then labels are refused.
+    workload : Workload
+        The long work that runs.
     """
 
     def __init__(self, folder: Path, nodes: Path | None = None) -> None:
@@ -63,6 +67,7 @@ class Explorer:
         self._lock = threading.RLock()
         self._candidate: Served | None = None
         self._places: np.ndarray | None = None
+        self.workload = Workload()
         self.explained = lru_cache(KEPT)(lambda served, at: served.explained(at))
 
     def close(self) -> None:
@@ -71,15 +76,6 @@ class Explorer:
             self.retraining.stop()
         if self.workplace is not None:
             self.workplace.close()
-
-    def find(self, name: str) -> int | None:
-        """Return the position of a node; None if the model does not know it.
-
-        A browser does not send ``.`` and ``..`` as parts of a path. They are written with a slash
-        in front, which is left out here.
-        """
-        position = self.served.position
-        return position.get(name, position.get(name.removeprefix("/")))
 
     def places(self) -> np.ndarray:
         """Return where the nodes are in the picture of the whole graph."""
@@ -90,15 +86,14 @@ class Explorer:
                 self._places = place(adjacency)
             return self._places
 
-    def given(self) -> dict[str, str | None]:
-        """Return the labels that people gave and that differ from those of the model."""
-        return {name: entry.label for name, entry in self.waiting().items()}
+    def given(self, served: Served) -> dict[str, str | None]:
+        """Return the labels that people gave and that differ from those of a model."""
+        return {name: entry.label for name, entry in self.waiting(served).items()}
 
-    def waiting(self) -> dict[str, Entry]:
-        """Return the last entry of every node whose label differs from that of the model."""
+    def waiting(self, served: Served) -> dict[str, Entry]:
+        """Return the last entry of every node whose label differs from that of a model."""
         if self.workplace is None:
             return {}
-        served = self.served
         return {
             name: entry
             for name, entry in self.workplace.journal.latest().items()
@@ -117,7 +112,7 @@ class Explorer:
         assert self.retraining is not None
         with self._lock:
             self._candidate = None
-            if not self.retraining.start(self.given()):
+            if not self.retraining.start(self.given(self.served)):
                 raise NotNowError("a training runs already; wait for it to end")
 
     def status(self) -> dict[str, Any]:
@@ -182,31 +177,33 @@ class Explorer:
             "notes": list(found.notes),
         }
 
-    def labelled(self) -> list[int]:
-        """Return the positions of nodes that people have labelled since the model was trained."""
-        return [self.served.position[name] for name in self.given()]
-
     def _writable(self) -> Workplace:
         if self.workplace is None:
             raise NotNowError("nothing can be stored beside the model; serve a copy of its folder")
         return self.workplace
 
     def _waiting_candidate(self) -> Served | None:
-        """Return the candidate, which is read once; None if there is none."""
+        """Return the candidate, which is read once; None if there is none.
+
+        One that is damaged, or that was trained for another model in this place, is removed.
+        """
         assert self.retraining is not None
         if self.retraining.progress.state != "ready" or self.workplace is None:
             return None
         if self._candidate is None:
-            try:
-                self._candidate = Served.read(self.workplace.candidate)
-            except (ModelError, OSError):
+            candidate = None
+            with suppress(ModelError, OSError):
+                candidate = Served.read(self.workplace.candidate)
+            if candidate is None or not self.served.of_same_data(candidate):
                 self.workplace.discard()
                 self.retraining.decided()
+                return None
+            self._candidate = candidate
         return self._candidate
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Return rows of cells as a table; a column of mixed kinds becomes text."""
+    """Return rows of cells as a table; a column of mixed kinds is an error."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:

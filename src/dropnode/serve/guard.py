@@ -25,7 +25,7 @@ LARGEST = 4 * 2**20
 """Bytes of a request's body."""
 
 BODY_SECONDS, ANSWER_SECONDS = 15.0, 60.0
-"""How long a body may take to arrive, and an answer to be computed."""
+"""How long a body may take to arrive, and an answer to begin."""
 
 OPEN = ("/health", "/", "/page/")
 """What is answered without a token: nothing of the model."""
@@ -63,7 +63,7 @@ class Guard:
     token : str or None
         What requests must show in ``Authorization: Bearer``; None for no token.
     answer_seconds : float
-        How long an answer may take.
+        How long an answer may take to begin. What has begun may take as long as its way is slow.
     """
 
     def __init__(
@@ -99,17 +99,23 @@ class Guard:
                 message = message | {"headers": [*message["headers"], *more]}
             await send(message)
 
+        async def unhurried(message: Message) -> None:
+            if not limit.expired():
+                limit.reschedule(None)
+            await protected(message)
+
         try:
             self._check(scope)
             body = await _body(scope, receive)
-            answered = self.inner(scope, _replay(body, receive), protected)
-            await asyncio.wait_for(answered, self.answer_seconds)
+            async with asyncio.timeout(self.answer_seconds) as limit:
+                await self.inner(scope, _replay(body, receive), unhurried)
         except RefusalError as refusal:
             await _refuse(refusal, protected)
         except TimeoutError:
-            if not begun:
-                told = f"no answer within {self.answer_seconds:g} seconds; ask for less"
-                await _refuse(RefusalError(503, told, "request"), protected)
+            if begun:
+                raise
+            told = f"no answer within {self.answer_seconds:g} seconds; ask for less"
+            await _refuse(RefusalError(503, told, "request"), protected)
 
     def _check(self, scope: Message) -> None:
         headers = {
@@ -118,7 +124,10 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_ours(host):
             raise RefusalError(
-                421, "this is not a name of this service; use its address or localhost", "host"
+                421,
+                "this is not a name of this service; use its address or localhost, or serve with "
+                "this name as --host",
+                "host",
             )
         if scope["method"] not in ("GET", "HEAD"):
             self._check_write(headers, host)
@@ -151,7 +160,11 @@ class Guard:
             raise RefusalError(415, "expected the content type application/json", "content-type")
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise RefusalError(403, "requests of other pages are refused", "origin")
+            raise RefusalError(
+                403,
+                "requests of other pages are refused; a proxy in front has to keep the Host header",
+                "origin",
+            )
 
 
 async def _body(scope: Message, receive: Receive) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,10 +11,12 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dropnode.saving import MODEL
 from dropnode.serve.workplace import Workplace
+
+logger = logging.getLogger("dropnode.serve")
 
 State = Literal["idle", "running", "failed", "ready"]
 
@@ -54,13 +57,23 @@ class Retraining:
         """Start training with further labels; return False if a training runs already.
 
         A candidate that waits for a decision is removed.
+
+        Raises
+        ------
+        OSError
+            If the process cannot be started.
         """
         with self._lock:
             if self._progress.state == "running":
                 return False
             self._workplace.discard()
+            try:
+                self._process = self._started(labels)
+            except OSError as error:
+                told = f"the training process cannot be started ({error.strerror}); try again"
+                self._progress = Progress("failed", problem=told)
+                raise
             self._progress = Progress("running")
-            self._process = self._started(labels)
             threading.Thread(target=self._follow, args=[self._process], daemon=True).start()
         return True
 
@@ -79,17 +92,19 @@ class Retraining:
         place = self._workplace
         # The process finds this package where this process found it.
         roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        process = subprocess.Popen(
-            [
-                *[sys.executable, "-m", "dropnode.serve.training_process"],
-                *[str(place.model), str(place.candidate)],
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))},
-        )
+        with open(place.said, "wb") as said:
+            process = subprocess.Popen(
+                [
+                    *[sys.executable, "-m", "dropnode.serve.training_process"],
+                    *[str(place.model), str(place.candidate)],
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                encoding="utf-8",
+                errors="replace",
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))},
+            )
         assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(labels) + "\n")
@@ -99,11 +114,12 @@ class Retraining:
     def _follow(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         problem = None
-        for line in process.stdout:
-            values = json.loads(line)
-            problem = values.get("problem", problem)
-            if "done" in values:
-                self._progress = Progress("running", values["done"], values["of"])
+        with process.stdout:
+            for line in process.stdout:
+                values = _record(line)
+                problem = values.get("problem", problem)
+                if {"done", "of"} <= values.keys():
+                    self._progress = Progress("running", values["done"], values["of"])
         code = process.wait()
         if process.stdin is not None:
             with suppress(BrokenPipeError):
@@ -114,3 +130,13 @@ class Retraining:
             ended = f"signal {-code}" if code < 0 else f"exit code {code}"
             told = problem or f"the training process ended early ({ended}); try again"
             self._progress = Progress("failed", problem=told)
+            logger.error("retraining failed: %s; see %s", told, self._workplace.said)
+
+
+def _record(line: str) -> dict[str, Any]:
+    """Return what a line of the process tells; nothing if a library wrote it."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -113,6 +113,25 @@ class Served:
         """The labels that the model was trained on, -1 where there is none."""
         return self.model.classifier.graph_.labels
 
+    def of_same_data(self, other: Served) -> bool:
+        """Return whether another model has the same nodes, edges, features and classes.
+
+        Labels may differ.
+        """
+        if (self.ids, self.classes) != (other.ids, other.classes):
+            return False
+        ours, theirs = (each.model.classifier.graph_ for each in (self, other))
+        alike = theirs.with_labels(ours.labels, ours.class_names)
+        return alike.fingerprint() == ours.fingerprint()
+
+    def find(self, name: str) -> int | None:
+        """Return the position of a node; None if the model does not know it.
+
+        A browser does not send ``.`` and ``..`` as parts of a path. They are written with a slash
+        in front, which is left out here.
+        """
+        return self.position.get(name, self.position.get(name.removeprefix("/")))
+
     def code(self, name: str) -> int:
         """Return the code of a class."""
         if name not in self.classes:
@@ -126,7 +145,10 @@ class Served:
     def summary(self) -> dict[str, Any]:
         """Return what the model is, where it comes from, and how far to believe it."""
         classifier, graph = self.model.classifier, self.model.classifier.graph_
-        counts, _ = np.histogram(self.confidence, bins=BINS, range=(0.0, 1.0))
+        # Rounding may take a probability a little above one. The bounds are those that the page
+        # asks for, to the last bit.
+        shares, bounds = np.clip(self.confidence, 0.0, 1.0), np.arange(BINS + 1) / BINS
+        counts, _ = np.histogram(shares, bounds)
         known = self.labels[self.labels != UNKNOWN]
         return {
             "name": graph.name,
@@ -239,7 +261,7 @@ class Served:
 
     def suspicious(self) -> np.ndarray:
         """Return the nodes whose label held-out models contradict, the least believed first."""
-        nodes = np.flatnonzero(self.log_odds < 0)
+        nodes = np.flatnonzero((self.judged != UNKNOWN) & (self.judged != self.labels))
         return nodes[np.argsort(self.log_odds[nodes], kind="stable")]
 
     def next_nodes(self, labelled: Sequence[int], most: int = MOST_NEXT) -> np.ndarray:
@@ -268,11 +290,12 @@ def _judged(
     if not path.exists():
         return judged, odds
     try:
-        for _, row in csv_rows(path.read_text(encoding="utf-8")):
-            at, value = position[row["id"]], float(row["log_odds"])
-            # Below 0, another class was more probable than the label.
-            judged[at] = classes.index(row["suggested" if value < 0 else "label"])
-            odds[at] = value
+        # Not as text, where a carriage return in a name would become another line end.
+        for _, row in csv_rows(path.read_bytes().decode()):
+            at, odds[at] = position[row["id"]], float(row["log_odds"])
+            # Files of before have no predicted class. Below 0, it was not the label.
+            believed = "suggested" if odds[at] < 0 else "label"
+            judged[at] = classes.index(row["predicted" if "predicted" in row else believed])
     except (KeyError, ValueError, TypeError) as error:
         raise ModelError(
             f"{path} does not belong to the model beside it ({type(error).__name__}: {error}); fit "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,10 +36,11 @@ def read_token(path: Path | None) -> str | None:
         token = path.read_text(encoding="utf-8").strip()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not text; expected one line with a token") from error
-    if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+    # Any other character could not stand in a header or in the address of the page.
+    if len(token) < SHORTEST or not re.fullmatch(r"[A-Za-z0-9._~+/=-]*", token):
         raise ConfigError(
-            f"{path} has no usable token; expected one line of {SHORTEST} or more letters and "
-            "digits, such as openssl rand -hex 32 prints"
+            f"{path} has no usable token; expected one line of {SHORTEST} or more letters, digits "
+            "and . _ ~ + / = -, such as openssl rand -hex 32 prints"
         )
     return token
 
@@ -125,9 +128,9 @@ def serve(
 def _prepare(explorer: Explorer) -> None:
     from dropnode.serve.drawing import MOST_NODES
 
-    if hasattr(os, "nice"):
+    if sys.platform == "linux":
         with suppress(OSError):
-            # On Linux, of this thread alone.
+            # Of this thread alone; elsewhere, its number would name some process.
             behind = os.getpriority(os.PRIO_PROCESS, 0) + 10
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), behind)
     if len(explorer.served.ids) <= MOST_NODES:

@@ -72,7 +72,8 @@ def main() -> int:
     try:
         retrain(model, out, labels)
     except DropnodeError as error:
-        _tell(problem=str(error))
+        # Whoever asks the service learns the names of its folders, not where they are.
+        _tell(problem=str(error).replace(f"{model.parent}{os.sep}", ""))
         return 1
     except OSError as error:
         _tell(problem=f"the candidate cannot be stored: {error.strerror}")

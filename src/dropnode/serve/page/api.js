@@ -43,8 +43,15 @@ export async function download(path, name) {
 
 const TOKEN = "dropnode-token";
 
+// Returns whether it can be one: any other character could not be sent, or not stand in an address.
 export function keepToken(token) {
-  sessionStorage.setItem(TOKEN, token);
+  const sound = /^[A-Za-z0-9._~+/=-]+$/.test(token);
+  if (sound) sessionStorage.setItem(TOKEN, token);
+  return sound;
+}
+
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN) !== null;
 }
 
 async function sent(path, options) {
@@ -99,6 +106,8 @@ function found(graph, values) {
     && classes.every((key) => row[key] === values[key]));
   if (values.order === "least-confident") nodes = nodes.sort((a, b) => a.confidence - b.confidence);
   if (values.order === "most-confident") nodes = nodes.sort((a, b) => b.confidence - a.confidence);
+  const exact = nodes.findIndex((row) => row.id === values.query);
+  if (exact > 0) nodes.unshift(...nodes.splice(exact, 1));
   const offset = Number(values.offset ?? 0);
   return { total: nodes.length, offset, nodes: nodes.slice(offset, offset + Number(values.limit ?? 50)) };
 }
@@ -110,5 +119,5 @@ function sketched(graph, at) {
     const [source, target] = [graph.edges[k], graph.edges[k + 1]];
     if (source === at || target === at) neighbours.push(rowOf(graph, source === at ? target : source));
   }
-  return { ...rowOf(graph, at), degree: neighbours.length, neighbours, attributes: {} };
+  return { ...rowOf(graph, at), degree: graph.degree[at], neighbours, attributes: {} };
 }

@@ -1,6 +1,6 @@
 // Small charts. Each says in words what it shows, and the numbers stand beside it.
 
-import { classColour, drawn, element, link, percent, signed, swatch } from "./dom.js";
+import { classColour, drawn, element, percent, route, signed, swatch } from "./dom.js";
 
 // Horizontal bars of shares, as a list.
 export function shareBars(rows) {
@@ -34,10 +34,12 @@ export function histogram(counts, open) {
   const sure = counts.slice(Math.floor(0.9 * counts.length)).reduce((sum, each) => sum + each, 0);
   const bars = counts.map((each, at) => {
     const [least, most] = [at / counts.length, (at + 1) / counts.length];
+    // A bar is without its upper bound, the last one with it; a search is always with it.
+    const below = at + 1 < counts.length ? most * (1 - Number.EPSILON / 2) : most;
     const tall = (each / largest) * height;
     const told = `${each} nodes between ${percent(least)} and ${percent(most)}`;
     // The invisible bar is as tall as the chart, so that a short one can be hit as well.
-    return drawn("a", { href: open(least, most), "aria-label": told },
+    return drawn("a", { href: open(least, below), "aria-label": told },
       drawn("title", {}, told),
       drawn("rect", { x: at * step, y: 0, width: step, height, class: "catch" }),
       drawn("rect", { x: at * step + 1, y: height - tall, width: step - 2, height: tall, class: "column" }));
@@ -86,7 +88,7 @@ export function confusionTable(classes, confusion) {
     place.style.setProperty("--share", `${Math.round(55 * Math.sqrt(share))}%`);
     const told = `${value} labelled ${classes[row]}, predicted ${classes[column]}`;
     place.append(value ? element("a", {
-      href: link("nodes", { label: classes[row], held_out: classes[column] }).getAttribute("href"),
+      href: route("nodes", { label: classes[row], held_out: classes[column] }),
       "aria-label": told,
     }, String(value)) : "0");
     return place;
@@ -120,7 +122,7 @@ export function influencePicture(explanation, model) {
     const [x, y] = place(node);
     const colour = classColour(model.classes.findIndex((each) => each.name === (node.label ?? node.predicted)));
     const told = `${node.id}: ${signed(node.amount)}, ${node.label ? "labelled" : "predicted"} ${node.label ?? node.predicted}`;
-    return drawn("a", { href: link("node", { id: node.id }).getAttribute("href"), "aria-label": told },
+    return drawn("a", { href: route("node", { id: node.id }), "aria-label": told },
       drawn("title", {}, told),
       drawn("circle", { cx: x, cy: y, r: radiusOf(node), fill: colour, class: node.amount < 0 ? "mark against" : "mark" }));
   });

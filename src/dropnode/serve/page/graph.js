@@ -45,8 +45,11 @@ export async function showGraph(place, model, values) {
 function searchBar(model, wanted) {
   const input = element("input", { name: "id", type: "search", value: wanted, list: "found-ids", autocomplete: "off" });
   const offers = element("datalist", { id: "found-ids" });
+  const told = element("p", { class: "problem", role: "alert" });
   let latest = 0;
   input.addEventListener("input", async () => {
+    // As long as a field has a message, the browser does not submit it.
+    input.setCustomValidity("");
     const mine = ++latest;
     const found = await ask("/nodes", { query: input.value, limit: 10 }).catch(() => null);
     if (found && mine === latest) offers.replaceChildren(...found.nodes.map((row) => element("option", { value: row.id })));
@@ -55,14 +58,19 @@ function searchBar(model, wanted) {
     class: "search", role: "search",
     submit: async (event) => {
       event.preventDefault();
+      told.textContent = "";
       if (!input.value) return;
-      const found = await ask("/nodes", { query: input.value, limit: 1 });
-      if (found.nodes.length) location.hash = route("graph", { node: found.nodes[0].id });
-      else say("No node matches");
-      input.setCustomValidity(found.nodes.length ? "" : "No node matches");
-      input.reportValidity();
+      try {
+        const found = await ask("/nodes", { query: input.value, limit: 1 });
+        if (found.nodes.length) location.hash = route("graph", { node: found.nodes[0].id });
+        else say("No node matches");
+        input.setCustomValidity(found.nodes.length ? "" : "No node matches");
+        input.reportValidity();
+      } catch (error) {
+        told.textContent = error.message;
+      }
     },
-  }, element("label", {}, "Find a node", input, offers), element("button", { type: "submit" }, "Show"));
+  }, element("label", {}, "Find a node", input, offers), element("button", { type: "submit" }, "Show"), told);
 }
 
 function zoomButtons(picture) {
@@ -94,7 +102,6 @@ class Picture {
     });
     this.beside = element("div", { class: "panel beside", "aria-live": "polite" }, element("p", {}, "Choose a node to read about it."));
     this.selected = null;
-    this.hovered = null;
     this.near = new Set();
     this.graph = this.made();
   }

@@ -33,15 +33,19 @@ export function labelControls(model, row, settled = () => {}) {
     const changed = now !== row.label;
     const pick = names.length <= MOST_BUTTONS ? names.map((name, at) => element("button", {
       type: "button", "aria-pressed": String(now === name), click: () => give(name),
-    }, swatch(classColour(at)), name)) : [element("select", {
-      "aria-label": "Class", change: (event) => event.target.value && give(event.target.value),
-    }, element("option", { value: "" }, "choose a class"), names.map((name) =>
-      element("option", { value: name, selected: name === now }, name)))];
+    }, swatch(classColour(at)), name)) : choice(now);
     const back = row.label === null ? "Take it back" : "Keep the old label";
     place.replaceChildren(...pick,
       ...(changed ? [element("button", { type: "button", class: "quiet", click: () => give(row.label) }, back)] : []),
       ...(now !== null && !changed
         ? [element("button", { type: "button", class: "quiet", click: () => give(null) }, "Remove the label")] : []));
+  }
+
+  // With a button, because each arrow key in a list chooses already.
+  function choice(now) {
+    const select = element("select", { "aria-label": "Class" }, element("option", { value: "" }, "choose a class"),
+      names.map((name) => element("option", { value: name, selected: name === now }, name)));
+    return [select, element("button", { type: "button", click: () => select.value && give(select.value) }, "Label")];
   }
 
   place.addEventListener("keydown", (event) => {

@@ -1,6 +1,6 @@
 // The page: which view is shown, and what is said if it cannot be.
 
-import { ask, isSnapshot, keepToken } from "./api.js";
+import { ask, hasToken, isSnapshot, keepToken } from "./api.js";
 import { element } from "./dom.js";
 import { showGraph } from "./graph.js";
 import { showNode } from "./node.js";
@@ -42,7 +42,8 @@ async function show() {
     end = stop ?? end;
   } catch (error) {
     if (mine !== turn) return;
-    view.replaceChildren(error.status === 401 ? tokenForm() : element("p", { class: "problem", role: "alert" }, error.message));
+    if (error.status === 401) askForToken();
+    else view.replaceChildren(element("p", { class: "problem", role: "alert" }, error.message));
     if (error.status === undefined) throw error;
   } finally {
     clearTimeout(patience);
@@ -59,26 +60,35 @@ async function show() {
 // A kept candidate: everything is read again.
 async function changed() {
   model = null;
-  await show();
+  await renew();
 }
 
-function tokenForm() {
-  return element("form", {
+// What had the focus is gone; whoever uses the keyboard goes on in the view.
+async function renew() {
+  await show();
+  // What asks for a token has taken the focus already.
+  if (!view.contains(document.activeElement)) view.focus({ preventScroll: true });
+}
+
+function askForToken() {
+  const input = element("input", { name: "token", type: "password", autocomplete: "off", required: true });
+  const told = element("p", { class: "problem", role: "alert" }, hasToken() ? "The service does not take this token." : "");
+  view.replaceChildren(element("form", {
     class: "search",
     submit: (event) => {
       event.preventDefault();
-      keepToken(new FormData(event.currentTarget).get("token"));
-      show();
+      if (keepToken(input.value.trim())) renew();
+      else told.textContent = "A token has letters, digits and . _ ~ + / = - alone.";
     },
-  }, element("h1", {}, "A token is needed"),
-  element("label", {}, "Token", element("input", { name: "token", type: "password", autocomplete: "off", required: true })),
-  element("button", { type: "submit" }, "Continue"));
+  }, element("h1", {}, "A token is needed"), element("label", {}, "Token", input),
+  element("button", { type: "submit" }, "Continue"), told));
+  input.focus();
 }
 
 function takeToken() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (!given) return;
-  keepToken(decodeURIComponent(given[1]));
+  keepToken(given[1]);
   // Not left in the address, which people copy.
   history.replaceState(null, "", location.pathname);
 }
@@ -89,8 +99,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 window.addEventListener("hashchange", async () => {
   takeToken();
-  await show();
-  view.focus({ preventScroll: true });
+  await renew();
   window.scrollTo(0, 0);
 });
 takeToken();

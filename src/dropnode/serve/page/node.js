@@ -46,7 +46,7 @@ function probabilityBars(model, node) {
 
 function showWhy(place, model, explanation) {
   if (!explanation) {
-    place.replaceChildren(element("p", {}, "A snapshot explains the nodes of its work lists alone."));
+    place.replaceChildren(element("p", {}, "A snapshot explains nodes of its work lists alone, as many as there was time for."));
     return;
   }
   if (explanation.problem) {

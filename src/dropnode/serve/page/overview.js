@@ -21,7 +21,7 @@ export function showOverview(place, model) {
         link("nodes", { order: "least-confident" }, "The least confident nodes"))),
     ...(metrics ? assessed(model) : [section("How far to believe it",
       element("p", {}, "No labels were held out, so nobody knows how good these predictions are. ",
-        "Fit the model with two or more labels in at least two classes."))]),
+        "Fit the model with two or more labels in at least two classes, and with --assess."))]),
     section("Files to take away", downloads()),
     section("Where it comes from", origin(model)),
   );
@@ -86,6 +86,8 @@ function downloads() {
         button.after(element("span", { class: "problem", role: "alert" }, error.message));
       }
       button.disabled = false;
+      // It lost the focus when it was disabled; a person may have gone elsewhere since.
+      if (document.activeElement === document.body) button.focus();
     },
   }, title)));
 }

@@ -10,19 +10,29 @@ export async function retrainPanel(model, changed) {
   const place = element("section", { class: "panel", "aria-label": "Retraining", tabindex: "-1" });
   let timer = null;
   let last = null;
+  let stopped = false;
 
   async function refresh() {
     clearTimeout(timer);
     try {
       const [labels, status] = await Promise.all([ask("/labels"), ask("/retrain")]);
+      if (stopped) return;
       if (last === "running" && status.state === "ready") say("The new model is ready to compare.");
       if (last === "running" && status.state === "failed") say("Retraining failed.");
       last = status.state;
       show(labels, status);
-      if (status.state === "running") timer = setTimeout(refresh, EVERY);
     } catch (error) {
-      place.append(element("p", { class: "problem", role: "alert" }, error.message));
+      if (stopped) return;
+      tellOnce(error.message);
     }
+    // One answer that did not come says nothing about the next.
+    clearTimeout(timer);
+    if (last === "running") timer = setTimeout(refresh, EVERY);
+  }
+
+  function tellOnce(message) {
+    place.querySelector("[role=alert]")?.remove();
+    place.append(element("p", { class: "problem", role: "alert" }, message));
   }
 
   async function act(path) {
@@ -33,11 +43,13 @@ export async function retrainPanel(model, changed) {
       await tell(path);
     } catch (error) {
       await refresh();
-      place.append(element("p", { class: "problem", role: "alert" }, error.message));
+      tellOnce(error.message);
       return;
     }
-    if (path === "/retrain/keep") await changed();
-    else await refresh();
+    if (path === "/retrain/keep") {
+      await changed();
+      say("The new model is kept");
+    } else await refresh();
   }
 
   function show(labels, status) {
@@ -57,8 +69,13 @@ export async function retrainPanel(model, changed) {
     place.dataset.state = status.state;
   }
 
+  function stop() {
+    stopped = true;
+    clearTimeout(timer);
+  }
+
   await refresh();
-  return { place, refresh, stop: () => clearTimeout(timer) };
+  return { place, refresh, stop };
 }
 
 function running(status) {

@@ -1,29 +1,31 @@
 // Work lists: labels that look wrong, nodes to label next; below them, retraining.
 
 import { ask, isSnapshot } from "./api.js";
-import { className, element, link, nodeLink, percent, section } from "./dom.js";
+import { className, element, nodeLink, percent, route, section } from "./dom.js";
 import { labelControls } from "./labels.js";
 import { retrainPanel } from "./retrain.js";
 
+// The title, what it is, and how many are listed at most.
 const LISTS = {
-  next: ["Label this next", "Labels of these nodes would teach the model most: it is unsure about them and their surroundings."],
-  suspicious: ["Labels that look wrong", "Models that were trained without these labels contradict them."],
+  next: ["Label this next", "Labels of these nodes would teach the model most: it is unsure about them and their surroundings.", 50],
+  suspicious: ["Labels that look wrong", "Models that were trained without these labels contradict them.", 100],
 };
 
 export async function showWork(place, model, values, changed) {
   const chosen = values.list === "suspicious" ? "suspicious" : "next";
-  const rows = await ask(`/work/${chosen}`);
+  const [title, meaning, most] = LISTS[chosen];
+  const rows = await ask(`/work/${chosen}`, { limit: most });
   const panel = isSnapshot ? null : await retrainPanel(model, changed);
   place.append(element("h1", {}, "Label"),
-    element("ul", { class: "tabs" }, Object.entries(LISTS).map(([key, [title]]) => element("li", {},
-      element("a", { href: link("work", { list: key }).getAttribute("href"), "aria-current": key === chosen ? "page" : null },
-        title)))),
-    element("p", {}, LISTS[chosen][1]),
+    element("ul", { class: "tabs" }, Object.entries(LISTS).map(([key, [name]]) => element("li", {},
+      element("a", { href: route("work", { list: key }), "aria-current": key === chosen ? "page" : null },
+        name)))),
+    element("p", {}, meaning),
     element("p", { class: "note" }, model.writable
       ? "In a row, the keys 1 to 9 choose a class. Labels are stored at once; the model changes only when you retrain and keep the result."
       : "Labels are not taken here."),
     panel ? panel.place : "",
-    section(`${LISTS[chosen][0]} (${rows.length})`,
+    section(`${title} (${rows.length < most ? rows.length : `the first ${most}`})`,
       rows.length ? element("ol", { class: "work" }, rows.map((row) => workItem(model, row, chosen, panel)))
         : element("p", {}, chosen === "next" ? "All nodes are labelled." : "None.")),
   );
