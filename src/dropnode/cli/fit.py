@@ -80,7 +80,8 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Train on a table of nodes and a table of edges, and predict the labels that are empty."""
-    from dropnode.table_model import TableModel, check_place
+    from dropnode.folders import check_place
+    from dropnode.table_model import TableModel
     from dropnode.tables import read_tables
     from dropnode.training.progress import StepsBar
 
