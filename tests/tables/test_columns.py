@@ -19,7 +19,7 @@ from dropnode.tables import Encoders
 from dropnode.tables.columns import Roles, fit_columns
 from dropnode.tables.encoders import are_sparse, joined
 from dropnode.tables.problems import Problems
-from dropnode.tables.table import Table
+from dropnode.tables.table import Table, common_type
 
 
 def table_of(plain_text: bool = False, **columns: list[Any]) -> Table:
@@ -294,3 +294,13 @@ def test_the_table_of_transform_is_a_frame_or_a_file(tmp_path: Any) -> None:
     np.testing.assert_array_equal(encoders.transform(tmp_path / "new.csv"), expected)
     with pytest.raises(TableError, match="column x: is missing"):
         encoders.transform(pa.table({"y": [1.0]}))
+
+
+@pytest.mark.parametrize("size", [2, -1])
+def test_a_null_among_lists_of_a_fixed_size_has_no_items(size: int) -> None:
+    lists = [[1, 2], None, [3, 4], [1, 4]]
+    column = pa.chunked_array([pa.array(lists, pa.list_(pa.int64(), size))])
+    table = Table("nodes.csv", {"tags": common_type(column)})
+    encoders, _ = fit(table)
+    expected = MultiLabelBinarizer().fit_transform([each or [] for each in lists])
+    np.testing.assert_array_equal(encoded(encoders, table), expected)

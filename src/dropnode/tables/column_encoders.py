@@ -197,7 +197,10 @@ class Items(Encoder):
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return a one in the column of each item of each row."""
         lists = as_lists(table, self.column, problems)
-        rows = pc.list_parent_indices(lists).to_numpy()
+        # Not by list_parent_indices: lists of a fixed size have items where they are null, which
+        # are not among the flat ones.
+        sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        rows = np.repeat(np.arange(len(lists)), sizes)
         return _ones(rows, texts(_flat(lists)), self.values, len(lists))
 
     def told(self) -> str:

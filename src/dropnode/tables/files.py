@@ -6,6 +6,7 @@ Also any data frame that speaks Arrow, such as those of pandas, Polars and pyarr
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,10 @@ LINES = (".jsonl", ".ndjson")
 PARQUET = (".parquet", ".pq")
 
 ENDINGS = ", ".join([*DELIMITED, *LINES, *PARQUET])
+
+_INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas calls the index of its rows in Arrow and Parquet, if it has no name of its own: a
+count that is no longer whole, since rows were left out or sorted, and nothing about a node."""
 
 
 def read_table(
@@ -113,6 +118,8 @@ def checked_table(name: str, content: pa.Table, problems: Problems) -> Table | N
     columns: dict[str, Any] = {}
     sound = True
     for at, given in enumerate(content.column_names):
+        if _INDEX.fullmatch(given):
+            continue
         column = str(given).strip() or f"column {at + 1}"
         if column in columns:
             problems.add(name, "occurs twice; rename one", column=column)

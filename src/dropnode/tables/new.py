@@ -85,8 +85,8 @@ def read_new_nodes(
     table = read_table(nodes, "nodes", problems)
     name = None
     if table is not None:
-        known = encoders.id if encoders.id in table.columns else None
-        name = id_column(table, known if id is None else id, problems)
+        # Not the first column, if that of training is missing: other values would be taken for ids.
+        name = id_column(table, encoders.id or None if id is None else id, problems)
     if table is not None and not table.num_rows:
         problems.add(table.name, "has no rows below its header; expected one per node")
     trained, columns = texts_of(graph.ids), EdgeColumns(source, target, weight)
