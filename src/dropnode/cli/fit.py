@@ -43,7 +43,7 @@ def fit(
     source: options.Source = None,
     target: options.Target = None,
     weight: options.Weight = None,
-    neighbors: options.Neighbors = 10,
+    neighbors: options.Neighbors = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +89,7 @@ def fit(
     check_place(out)
     classifier = _classifier(method or "grand", preset, set_ or [], seed, device, balanced)
     with notices(console):
-        with console.status(f"reading {nodes}"):
+        with console.status(Text(f"reading {nodes}")):
             tables = read_tables(
                 nodes,
                 edges,

@@ -129,7 +129,7 @@ def checked_table(name: str, content: pa.Table, problems: Problems) -> Table | N
             content.column(at).validate(full=True)
             columns[column] = common_type(content.column(at))
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            problems.add(name, f"cannot be read ({error}); write it again", column=column)
+            problems.add(name, f"cannot be read ({error}); write it again, as text", column=column)
             sound = False
     if not columns or not content.num_rows:
         problems.add(name, "is empty; expected columns with names and rows")

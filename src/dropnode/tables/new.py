@@ -81,6 +81,10 @@ def read_new_nodes(
         raise ConfigError("the model was trained without edges; give nodes alone")
     if encoders.structure is not None and edges is None:
         raise ConfigError("the model knows nodes by their edges; give edges too")
+    if encoders.structure is not None and features is not None:
+        raise ConfigError("the model knows nodes by their edges; it has no use for features")
+    if edges is None and any(each is not None for each in (source, target, weight)):
+        raise ConfigError("source, target and weight are columns of edges, which is None")
     problems = Problems()
     table = read_table(nodes, "nodes", problems)
     name = None
