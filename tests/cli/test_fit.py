@@ -120,6 +120,18 @@ def test_an_empty_folder_takes_the_model_wherever_it_is(
     ]
 
 
+def test_names_of_files_may_have_brackets(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich takes [/x] for the end of a style."""
+    odd = files / "a[" / "x]"
+    odd.mkdir(parents=True)
+    for name in ("nodes.csv", "edges.csv", "new.csv", "later.csv"):
+        (files / name).rename(odd / name)
+    assert fit(odd, "--no-assess", out="model[b]") == 0
+    assert f"look at {odd / 'model[b]' / 'predictions.csv'}" in capsys.readouterr().out
+    (odd / "model[b]").rename(odd / "model")
+    assert predict(odd) == 0
+
+
 def test_json_is_one_object(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(files, "--json", "--seed", "3", "--method", "grand-no-cr") == 0
     values = json.loads(capsys.readouterr().out)
