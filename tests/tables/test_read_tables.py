@@ -346,16 +346,16 @@ def test_repairs_are_said(tmp_path: Path) -> None:
 
 
 def test_the_count_of_rows_of_a_data_frame_is_no_column(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"id": list("abc"), "x": [1.0, 2.5, 4.0]}).sort_values(
-        "x", ascending=False
-    )
-    edges = pd.DataFrame({"from": ["a", "a", "b"], "to": ["b", "c", "c"]}).iloc[[2, 0]]
+    frame = pd.DataFrame({"id": list("abcd"), "x": [1.0, 2.5, 4.0, 9.0]}).iloc[[3, 0, 2, 1]]
+    edges = pd.DataFrame({"from": ["a", "a", "b", "d"], "to": ["b", "c", "c", "c"]})
+    edges = edges.iloc[[3, 0, 2]]
     frame.to_parquet(tmp_path / "nodes.parquet")
     for nodes in (frame, tmp_path / "nodes.parquet"):
         tables = read_tables(nodes, edges)
         assert [report.column for report in tables.columns] == ["id", "x"]
-        assert tables.graph.num_edges == 2
-        new = pd.DataFrame({"id": ["d"], "x": [3.0]})
+        assert tables.graph.num_edges == 3
+        assert not any("not used" in note for note in tables.notes)
+        new = pd.DataFrame({"id": ["e"], "x": [3.0]})
         assert tables.encoders.transform(new).shape == (1, 1)
     named = frame.set_index("id")
-    assert read_tables(named, edges, id="id").ids.tolist() == ["c", "b", "a"]
+    assert read_tables(named, edges, id="id").ids.tolist() == ["d", "a", "c", "b"]
