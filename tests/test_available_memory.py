@@ -29,16 +29,38 @@ def test_a_system_that_does_not_tell_refuses_nothing(monkeypatch: pytest.MonkeyP
     memory.check_memory(10**30, "this", "less")
 
 
+def container(folder: Path, prefix: str = "", **files: str) -> tuple[str, str, str, str]:
+    """Write the files of a control group; return what the module knows about a group."""
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return str(folder), "memory.max", "memory.current", prefix
+
+
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited, free = tmp_path / "limited", tmp_path / "free"
-    limited.write_text("123456\n")
-    free.write_text("max\n")
-    monkeypatch.setattr(memory, "GROUPS", (str(free), str(tmp_path / "none")))
+    missing = (str(tmp_path / "none"), "memory.max", "memory.current", "")
+    free = container(tmp_path / "free", memory_max="max\n", memory_current="5\n")
+    full = container(tmp_path / "full", memory_max="123456\n", memory_current="23456\n")
+    monkeypatch.setattr(memory, "GROUPS", (free, missing))
     unlimited = memory.available_memory()
     assert unlimited is not None
     assert unlimited > 10**7
-    monkeypatch.setattr(memory, "GROUPS", (str(free), str(limited)))
-    assert memory.available_memory() == 123456
+    monkeypatch.setattr(memory, "GROUPS", (free, full))
+    assert memory.available_memory() == 100_000
+
+
+@pytest.mark.parametrize("prefix", ["", "total_"])
+def test_memory_that_holds_files_is_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    stat = "anon 7\ninactive_file 300\nactive_file 40\nunevictable 9\n"
+    if prefix:
+        stat += "total_inactive_file 300\ntotal_active_file 40\n"
+    files = {"memory_max": "1000\n", "memory_current": "900\n", "memory_stat": stat}
+    monkeypatch.setattr(memory, "GROUPS", (container(tmp_path / "group", prefix, **files),))
+    assert memory.available_memory() == 440
+    (tmp_path / "group" / "memory.current").write_text("5000\n")
+    assert memory.available_memory() == 0
 
 
 @pytest.mark.parametrize("changes", [{"hidden": 10**6}, {"hidden": 10**5, "augmentations": 500}])

@@ -21,8 +21,6 @@ from dropnode.experiments.store import Store
 from dropnode.files import (
     atomic_write,
     explained,
-    is_vacant,
-    new_folder,
     read_content,
     remove_leftovers,
     seal,
@@ -163,60 +161,6 @@ def test_only_temporary_files_of_ours_are_removed(tmp_path: Path) -> None:
     remove_leftovers(tmp_path)
     assert not any(path.exists() for path in ours)
     assert all(path.exists() for path in others)
-
-
-def test_a_folder_appears_whole(tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "out"
-    with new_folder(out) as place:
-        write_bytes(place / "a", b"1")
-        assert not out.exists()
-    assert (out / "a").read_bytes() == b"1"
-    assert os.listdir(out.parent) == ["out"]
-
-
-@pytest.mark.parametrize("out", ["out", "deep/er/out"])
-def test_a_folder_that_fails_leaves_nothing(tmp_path: Path, out: str) -> None:
-    def interrupted() -> None:
-        with new_folder(tmp_path / out) as place:
-            write_bytes(place / "a", b"1")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert os.listdir(tmp_path) == []
-
-
-def test_an_empty_folder_is_taken_and_a_full_one_is_not(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".dropnode-1-0123abcd.tmp").write_text("left behind")
-    assert is_vacant(tmp_path / "out")
-    with new_folder(tmp_path / "out") as place:
-        write_bytes(place / "a", b"1")
-    assert os.listdir(tmp_path / "out") == ["a"]
-
-    def again() -> None:
-        with new_folder(tmp_path / "out") as place:
-            write_bytes(place / "a", b"2")
-
-    with pytest.raises(OSError, match="out"):
-        again()
-    assert (tmp_path / "out" / "a").read_bytes() == b"1"
-    assert os.listdir(tmp_path) == ["out"]
-
-
-def test_a_full_disk_names_the_folder_that_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    damage.FullDisk(monkeypatch, 1)
-
-    def failing() -> None:
-        with new_folder(tmp_path / "out") as place:
-            write_bytes(place / "a", b"1")
-
-    with pytest.raises(OSError, match="No space left") as caught:
-        failing()
-    assert caught.value.filename == str(tmp_path / "out" / "a")
-    assert os.listdir(tmp_path) == []
 
 
 def test_folders_of_killed_writers_are_removed(tmp_path: Path) -> None:

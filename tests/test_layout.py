@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dropnode"
 
 ORDER = """
-errors memory files locks csv_text settings environment engines graph tables data ops training
-methods analysis saving estimator model_selection assessment inspection table_model experiments
-serve bench cli
+errors memory files folders locks csv_text settings environment engines graph tables data ops
+training methods analysis saving estimator model_selection assessment inspection table_model
+experiments serve bench cli
 """.split()
 """Modules and packages of dropnode; each may import those before it."""
 

@@ -20,7 +20,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, overload
 
@@ -160,7 +160,7 @@ def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile, whose files are private to the user; a finished file should follow the umask.
     # Without the name of the file, which may be as long as a name can be.
-    temporary = path.with_name(f".dropnode-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = temporary_in(path.parent)
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
         with open(temporary, mode.replace("w", "x"), encoding=encoding, newline=newline) as file:
@@ -182,57 +182,9 @@ def _atomic_write(path: Path, mode: str) -> Iterator[IO[Any]]:
         raise
 
 
-@contextmanager
-def new_folder(path: str | Path) -> Iterator[Path]:
-    """Make a folder whose files appear together, when the ``with`` block succeeds.
-
-    The block gets another folder beside it to write to. If the block raises, nothing is left. The
-    folder may exist already if it is vacant, see :func:`is_vacant`.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".dropnode-{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    made: list[Path] = []
-    try:
-        _make(path.parent, made)
-        temporary.mkdir()
-        yield temporary
-        if path.is_dir():
-            # Leftovers of a writer that was killed; anything else would make this fail.
-            remove_leftovers(path)
-            path.rmdir()
-        os.rename(temporary, path)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        _remove(made)
-        if isinstance(error, OSError) and error.errno:
-            # Nobody knows the temporary folder.
-            named = os.fsdecode(error.filename or temporary).replace(str(temporary), str(path))
-            raise OSError(error.errno, error.strerror, named) from error
-        raise
-
-
-def check_makeable(path: Path) -> None:
-    """Raise the ``OSError`` of the system if a folder can not be made, before any work is done."""
-    made: list[Path] = []
-    try:
-        _make(path, made)
-    finally:
-        _remove(made)
-
-
-def _make(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it; add those that are new to a list."""
-    missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
-    for each in reversed(missing):
-        each.mkdir()
-        made.append(each)
-    folder.mkdir(exist_ok=True)  # An error if it is a file.
-
-
-def _remove(made: list[Path]) -> None:
-    with suppress(OSError):
-        for folder in reversed(made):
-            folder.rmdir()
+def temporary_in(folder: Path) -> Path:
+    """Return a path in a folder that nobody else has; :func:`remove_leftovers` knows it."""
+    return folder / f".dropnode-{os.getpid()}-{secrets.token_hex(4)}.tmp"
 
 
 _TEMPORARY = re.compile(r"\.dropnode-\d+-[0-9a-f]{8}\.tmp")

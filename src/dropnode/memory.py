@@ -13,8 +13,12 @@ from pathlib import Path
 
 from dropnode.errors import WorkError
 
-GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""The files with the limit of a container, in both versions of control groups."""
+GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+)
+"""Both versions of control groups: the folder of a container, the files in it with its limit and
+with what it uses, and how lines of its statistics begin."""
 
 
 def check_memory(needed: int, what: str, cure: str, error: type[WorkError] = WorkError) -> None:
@@ -43,11 +47,27 @@ def available_memory() -> int | None:
     if not found:
         with suppress(AttributeError, ValueError, OSError):
             found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in GROUPS:
+    for group in GROUPS:
         # Without a limit, the file has a word.
         with suppress(OSError, ValueError):
-            found.append(int(Path(path).read_text(encoding="utf-8")))
+            found.append(_left(*group))
     return min(found, default=None)
+
+
+def _left(folder: str, limit: str, used: str, prefix: str) -> int:
+    """Return the bytes below the limit of a container, those that hold files among them.
+
+    Linux forgets the content of files, which is on the disk, where a process needs the memory.
+    """
+
+    def text(name: str) -> str:
+        return (Path(folder) / name).read_text(encoding="utf-8")
+
+    most, files = int(text(limit)), 0
+    with suppress(OSError):
+        numbers = re.findall(rf"^{prefix}(?:in)?active_file (\d+)$", text("memory.stat"), re.M)
+        files = sum(map(int, numbers))
+    return max(most - max(int(text(used)) - files, 0), 0)
 
 
 def gigabytes(size: int) -> str:

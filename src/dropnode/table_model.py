@@ -28,9 +28,9 @@ from sklearn.base import clone
 from dropnode.analysis.labels import label_next, rank_suspicious
 from dropnode.assessment import HeldOut, Trust, Watch, draw_held_out, hold_out, measures
 from dropnode.csv_text import csv_lines
-from dropnode.errors import ConfigError
 from dropnode.estimator import GrandClassifier
-from dropnode.files import atomic_write, check_makeable, is_vacant, new_folder, to_path, write_json
+from dropnode.files import atomic_write, to_path, write_json
+from dropnode.folders import check_place, new_folder
 from dropnode.graph.labels import UNKNOWN
 from dropnode.inspection import Comparison, features_alone
 from dropnode.saving import load_encoders, load_trust
@@ -301,10 +301,3 @@ def _compare_with_features_alone(model: GrandClassifier, held: HeldOut, tables: 
             "mislead here; try method='mlp'",
             stacklevel=3,
         )
-
-
-def check_place(folder: str | Path) -> None:
-    """Raise an error unless a folder can be made, or is empty, before any work is done."""
-    if not is_vacant(Path(folder)):
-        raise ConfigError(f"{folder} exists and is not empty; remove it, or choose another folder")
-    check_makeable(Path(folder))

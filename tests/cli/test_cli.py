@@ -500,6 +500,41 @@ def test_a_list_of_numbers_can_be_set(capsys: pytest.CaptureFixture[str]) -> Non
     assert "a list of whole numbers" in one_line(errors)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        *[["--engine", "ray"], ["--address", "auto"], ["--jobs", "2"], ["--timeout", "60"]],
+        *[["--seeds", "3"], ["--try", "heads=1,2"]],
+    ],
+)
+def test_an_option_that_a_search_does_not_read_is_refused(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tune", "digits", "--method", "graphnas", "--out", str(tmp_path / "search")]
+    code, _, errors = dropnode(*arguments, *option, capsys=capsys)
+    assert code == 2
+    assert one_line(errors).startswith(f"dropnode: {option[0]}: --search controller trains one")
+    assert not (tmp_path / "search").exists()
+
+
+def test_a_path_with_brackets_is_printed_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rich takes [a] for a style, and [/x] for the end of one."""
+    (tmp_path / "x[a]").mkdir()
+    monkeypatch.chdir(tmp_path)
+    save_graph(load_dataset("sbm", nodes=200, classes=2), "x[a]/g.npz")
+    arguments = ["train", "x[a]/g.npz", "--set", "max_epochs=2"]
+    code, printed, errors = dropnode(*arguments, "--out", "y[b]/[/c]", capsys=capsys)
+    assert code == 0, errors
+    for told in ("on x[a]/g.npz, preset", "saved in", "look at y[b]/[/c]/curves.png"):
+        assert told in printed
+    assert "dropnode train x[a]/g.npz --method gcn" in printed
+    code, printed, errors = dropnode(*arguments, "--seeds", "2", capsys=capsys)
+    assert code == 0, errors
+    assert "on x[a]/g.npz, preset" in printed
+
+
 def test_a_search_finds_something_that_trains_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,36 @@ def test_fit_then_predict(files: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(right)
 
 
+@pytest.mark.parametrize("out", [".", "link"])
+def test_an_empty_folder_takes_the_model_wherever_it_is(
+    files: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    here = files / "here"
+    here.mkdir()
+    (files / "link").symlink_to(here, target_is_directory=True)
+    monkeypatch.chdir(here if out == "." else files)
+    options = ["--text", "abstract", "--no-assess", "--out", out, *QUICK]
+    nodes = ["--nodes", str(files / "nodes.csv"), "--edges", str(files / "edges.csv")]
+    assert cli._run(["fit", *nodes, "--label", "topic", *options]) == 0
+    assert len(GrandClassifier.load(here).predict()) == 30
+    assert sorted(path.name for path in here.iterdir()) == [
+        *["graph.safetensors", "label_next.csv", "model.json"],
+        *["predictions.csv", "weights.safetensors"],
+    ]
+
+
+def test_names_of_files_may_have_brackets(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich takes [/x] for the end of a style."""
+    odd = files / "a[" / "x]"
+    odd.mkdir(parents=True)
+    for name in ("nodes.csv", "edges.csv", "new.csv", "later.csv"):
+        (files / name).rename(odd / name)
+    assert fit(odd, "--no-assess", out="model[b]") == 0
+    assert f"look at {odd / 'model[b]' / 'predictions.csv'}" in capsys.readouterr().out
+    (odd / "model[b]").rename(odd / "model")
+    assert predict(odd) == 0
+
+
 def test_json_is_one_object(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(files, "--json", "--seed", "3", "--method", "grand-no-cr") == 0
     values = json.loads(capsys.readouterr().out)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dropnode import GrandClassifier, cli, load_dataset, save_graph
 from dropnode.analysis.explain import explain
+from dropnode.data.graph_file import read_graph
+from dropnode.tables.convert import convert
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +51,56 @@ def test_inspect_reads_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert values["adjusted_homophily"] == 1.0
 
 
+def test_inspect_scales_as_fit_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"n{at},{at % 7},{'ab'[at % 2]}" for at in range(20)]
+    (tmp_path / "nodes.csv").write_text("id,size,kind\n" + "\n".join(rows))
+    nodes = ["--nodes", str(tmp_path / "nodes.csv"), "--label", "kind", "--json"]
+    assert cli._run(["inspect", *nodes]) == 0
+    looked = json.loads(capsys.readouterr().out)
+    fit = ["--out", str(tmp_path / "model"), "--no-assess", "--set", "max_epochs=1"]
+    assert cli._run(["fit", *nodes, *fit]) == 0
+    assert looked["feature_scaling"] == json.loads(capsys.readouterr().out)["feature_scaling"]
+
+
+def test_inspect_takes_a_file_with_few_labels_and_without_a_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = load_dataset("sbm", nodes=120, classes=2).with_split(None)
+    labels = np.where(np.arange(120) < 12, graph.labels, -1)
+    save_graph(graph.with_labels(labels, graph.class_names), tmp_path / "mine.npz")
+    assert cli._run(["inspect", str(tmp_path / "mine.npz"), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert sum(values["label_counts"].values()) == 12
+
+
+def test_inspect_takes_a_folder_of_convert(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"n{at},{'ab'[at % 2] if at < 12 else ''}\n" for at in range(40)]
+    (tmp_path / "nodes.csv").write_text("id,kind\n" + "".join(rows))
+    edges = [f"n{at},n{at + 2}\n" for at in range(38)]
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(edges))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    folder = tmp_path / "graph"
+    convert(
+        tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "x.npy", folder, label="kind"
+    )
+    assert cli._run(["inspect", str(folder), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["label_counts"] == {"a": 6, "b": 6}
+    assert cli._run(["train", str(folder), "--method", "grand-plus"]) == 2
+    told = capsys.readouterr().err
+    assert "label more nodes and convert again, or train in Python" in told
+    assert "save_graph" not in told
+    model = GrandClassifier(method="grand-plus", max_epochs=2, random_state=0)
+    assert len(model.fit(read_graph(str(folder))).predict()) == 40
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ([], "nothing to look at"),
+        (["cora", "--neighbors", "3"], "give one of the two"),
         (["cora", "--label", "x"], "give one of the two"),
         (["sbm", "--picture", "look.jpeg"], "ends in .png, .svg or .pdf"),
         (["nowhere.npz"], "nowhere.npz"),

@@ -635,6 +635,15 @@ def test_balanced_classes_count_weights(blobs: tuple[np.ndarray, ...]) -> None:
     np.testing.assert_allclose(model.method_.class_weights, np.array([20, 60, 60]) / 36, rtol=1e-6)
 
 
+def test_a_class_of_which_no_label_counts_is_none_that_is_balanced(
+    blobs: tuple[np.ndarray, ...],
+) -> None:
+    X, _, few = blobs
+    weights = np.where(few == 0, 0.0, 1.0)
+    model = quick(class_weight="balanced").fit(X, few, sample_weight=weights)
+    np.testing.assert_allclose(model.method_.class_weights, [1.0, 1.0, 1.0], rtol=1e-6)
+
+
 def test_wrong_weights_are_named(blobs: tuple[np.ndarray, ...], community: Graph) -> None:
     X, _, few = blobs
     for weights, told in (
@@ -695,6 +704,27 @@ def test_a_saved_model_is_the_same_model(
         loaded.predict(new[["height", "width"]])
     refitted = loaded.fit(table, y)
     assert np.array_equal(refitted.predict_proba(), model.predict_proba())
+
+
+def test_parameters_of_numpy_are_saved_as_plain_ones(
+    blobs: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
+    X, y, _ = blobs
+    few = np.where(np.arange(len(y)) % 9, -1, y)
+    model = quick(
+        random_state=np.random.RandomState(0),
+        class_weight={np.int64(0): np.float32(2.0), 1: np.float64(0.5)},
+        method="sgc",
+        options={"learning_rate": np.float64(0.1), "steps": np.int64(2)},
+        hidden=None,
+    )
+    model.fit(X, few).save(tmp_path / "model")
+    loaded = GrandClassifier.load(tmp_path / "model")
+    assert loaded.random_state == model.seed_
+    assert loaded.class_weight == {0: 2.0, 1: 0.5}
+    assert loaded.options == {"learning_rate": 0.1, "steps": 2}
+    assert np.array_equal(loaded.predict_proba(), model.predict_proba())
+    assert np.array_equal(loaded.fit(X, few).predict_proba(), model.predict_proba())
 
 
 def test_a_model_saved_without_an_estimator_loads_as_one(

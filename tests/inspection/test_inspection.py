@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dropnode.assessment import HeldOut
+from dropnode.assessment import HeldOut, hold_out
 from dropnode.data import load_dataset
 from dropnode.graph import Graph
 from dropnode.graph.labels import UNKNOWN
@@ -101,3 +101,18 @@ def test_features_alone_read_no_edges() -> None:
     other = Graph.from_edges([(0, 1)], graph.features, graph.labels, split=graph.split)
     one, two = (features_alone(0).fit(each).predict_proba() for each in (graph, other))
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("scaling", ["none", "unit"])
+def test_features_are_scaled_as_in_the_training_that_follows(scaling: str) -> None:
+    graph = load_dataset("sbm", nodes=120, classes=2)
+    found = inspect_graph(graph, feature_scaling=scaling)
+    assert found.scaling == scaling
+    assert found.comparison is not None
+    assert graph.split is not None
+    labels = np.where(np.isin(np.arange(120), graph.split.test), UNKNOWN, graph.labels)
+    bare = graph.with_split(None).with_labels(labels, graph.class_names)
+    alone = features_alone(0, validation_fraction=None, feature_scaling=scaling)
+    expected = hold_out(alone, bare, 0)
+    assert expected is not None
+    np.testing.assert_array_equal(found.comparison.held["logistic"].logits, expected.logits)

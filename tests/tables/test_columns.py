@@ -16,10 +16,12 @@ from sklearn.preprocessing import MultiLabelBinarizer, OneHotEncoder, StandardSc
 
 from dropnode.errors import ConfigError, TableError
 from dropnode.tables import Encoders
+from dropnode.tables.column_encoders import Numbers, Vectors
 from dropnode.tables.columns import Roles, fit_columns
 from dropnode.tables.encoders import are_sparse, joined
 from dropnode.tables.problems import Problems
-from dropnode.tables.table import Table
+from dropnode.tables.structure import Structure
+from dropnode.tables.table import Table, common_type
 
 
 def table_of(plain_text: bool = False, **columns: list[Any]) -> Table:
@@ -129,7 +131,6 @@ def test_vectors_are_used_as_they_are() -> None:
     encoders, told = fit(table)
     assert told == {"v": "vectors of 3 numbers, as they are"}
     assert encoded(encoders, table).tolist() == vectors
-    assert encoders.scaling == "none"
     with pytest.raises(TableError) as caught:
         encoded(encoders, table_of(v=[[1.0, 2.0], None, [1.0, 2.0, None], [1.0, np.inf, 0.0]]))
     assert [line.partition(":")[0].strip() for line in str(caught.value).splitlines()[1:]] == [
@@ -294,3 +295,67 @@ def test_the_table_of_transform_is_a_frame_or_a_file(tmp_path: Any) -> None:
     np.testing.assert_array_equal(encoders.transform(tmp_path / "new.csv"), expected)
     with pytest.raises(TableError, match="column x: is missing"):
         encoders.transform(pa.table({"y": [1.0]}))
+
+
+@pytest.mark.parametrize("size", [2, -1])
+def test_a_null_among_lists_of_a_fixed_size_has_no_items(size: int) -> None:
+    lists = [[1, 2], None, [3, 4], [1, 4]]
+    column = pa.chunked_array([pa.array(lists, pa.list_(pa.int64(), size))])
+    table = Table("nodes.csv", {"tags": common_type(column)})
+    encoders, _ = fit(table)
+    expected = MultiLabelBinarizer().fit_transform([each or [] for each in lists])
+    np.testing.assert_array_equal(encoded(encoders, table), expected)
+
+
+def test_vectors_are_scaled_alike_from_a_column_and_from_a_file() -> None:
+    """Alone, they are in units that nobody knows; beside other columns, these are on one scale."""
+    column, number = Vectors("v", 3), Numbers("x", 2.0, 5.0)
+    for given in ({"columns": (column,)}, {"columns": (), "vector_size": 3}):
+        assert Encoders("id", **given).scaling == "auto"
+        beside = given | {"columns": (*given["columns"], number)}
+        assert Encoders("id", **beside).scaling == "none"
+    assert Encoders("id", (column,), vector_size=3).scaling == "auto"
+    assert Encoders("id", (), structure=Structure(4)).scaling == "none"
+
+
+def test_minus_one_and_one_are_numbers_and_no_flags() -> None:
+    table = table_of(side=[-1, 1, -1, 1], flag=[0, 1, 1, 0])
+    encoders, told = fit(table)
+    assert told == {"side": "numbers, standardised", "flag": "zeros and ones"}
+    assert [encoder.nonnegative for encoder in encoders.columns] == [False, True]
+    assert encoders.scaling == "none"
+    # Saved by an earlier version, which did not tell them apart.
+    record = encoders.record()
+    for each in record["columns"]:
+        del each["flag"]
+    assert [each.is_flag for each in Encoders.from_record(record).columns] == [True, True]
+
+
+def test_words_for_missing_values_are_no_words() -> None:
+    texts = ["tea time", "NULL", "nan", " NA ", "n/a", "tea", "null and void", "null"]
+    encoders, _ = fit(table_of(about=texts), text="about")
+    assert encoders.columns[0].words == ("tea",)
+    assert encoded(encoders, table_of(about=["NULL", "tea", None])).tolist() == [[0], [1], [0]]
+
+
+def test_roles_that_a_column_cannot_have_are_problems() -> None:
+    import datetime
+
+    day = [datetime.date(2020, 1, at) for at in (1, 2)]
+    for role, told in {
+        "categories": r"column day: date32\[day\] cannot be categories; write text or numbers",
+        "text": r"column day: date32\[day\] is given as text, but is none",
+        "lists": r"column day: date32\[day\] where lists are expected",
+    }.items():
+        with pytest.raises(TableError, match=told):
+            fit(table_of(day=day), **{role: "day"})
+    with pytest.raises(TableError, match="column tags: list<item: string> cannot be categories"):
+        fit(table_of(tags=[["a"], ["b"]]), categories="tags")
+
+
+def test_lists_of_numbers_beyond_64_bits_are_items() -> None:
+    column = pa.chunked_array([pa.array([[2**63 + 1, 3], None, [3]], pa.list_(pa.uint64()))])
+    table = Table("nodes.csv", {"codes": common_type(column)})
+    encoders, _ = fit(table)
+    assert encoders.columns[0].values == ("3", "9223372036854775809")
+    assert encoded(encoders, table).tolist() == [[1, 1], [0, 0], [1, 0]]

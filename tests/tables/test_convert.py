@@ -116,7 +116,20 @@ def no_id(files: Files) -> str:
     lines = files.edges.read_text(encoding="utf-8").splitlines(keepends=True)
     lines[250] = "nobody,nobody,1\n"
     files.edges.write_text("".join(lines), encoding="utf-8")
-    return "'nobody' is no id in"
+    return "edges.csv, row 251, column source: 'nobody' is no id in"
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_rows_of_later_parts_have_the_numbers_of_the_file(
+    files: Files, monkeypatch: pytest.MonkeyPatch, headless: bool
+) -> None:
+    monkeypatch.setattr(streams, "BYTES", 30)
+    lines = [f"{at},{at + 1}\n" for at in range(30)] + ["7,x\n", "\n"]
+    files.nodes.write_text("id\n" + "".join(f"{at}\n" for at in range(40)), encoding="utf-8")
+    text = "".join(lines if headless else ["source,target\n", *lines])
+    files.edges.write_text(text, encoding="utf-8")
+    with pytest.raises(TableError, match=f"edges.csv, row {31 if headless else 32}, column"):
+        convert(files.nodes, files.edges, files.features, files.out)
 
 
 def too_few_rows(files: Files) -> str:
@@ -154,8 +167,41 @@ def twice(files: Files) -> str:
     return "ids must be unique"
 
 
+def empty_file(files: Files) -> str:
+    files.edges.write_bytes(b"")
+    return "edges.csv is empty; expected a header"
+
+
+def header_alone(files: Files) -> str:
+    files.edges.write_bytes(b"source,target\n")
+    return "edges.csv has no rows below its header"
+
+
+def other_header(files: Files) -> str:
+    files.edges.write_bytes(b"name\n")
+    return "edges.csv has one column, 'name'"
+
+
+def far_below(files: Files) -> str:
+    lines = files.edges.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[250] = f'"{IDS["texts"][0]}"\n'
+    files.edges.write_text("".join(lines), encoding="utf-8")
+    return "edges.csv, row 251: number of cells 1"
+
+
+def unclosed(files: Files) -> str:
+    lines = files.edges.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[250] = '"nobody,7,1\n'
+    files.edges.write_text("".join(lines), encoding="utf-8")
+    return "edges.csv, row 251: a quotation mark"
+
+
 @pytest.mark.parametrize(
-    "spoil", [no_id, too_few_rows, missing_number, pickled, no_edges, negative, twice]
+    "spoil",
+    [
+        *[no_id, too_few_rows, missing_number, pickled, no_edges, negative, twice],
+        *[empty_file, header_alone, other_header, far_below, unclosed],
+    ],
 )
 def test_what_is_wrong_is_told_and_nothing_is_left(
     files: Files, monkeypatch: pytest.MonkeyPatch, spoil: Any
@@ -193,19 +239,21 @@ from pathlib import Path
 from dropnode.tables.convert import convert
 
 def wait(done):
-    if done > 1:
+    if done >= float(sys.argv[1]):
         print("waits", flush=True)
         time.sleep(600)
 
-convert(*map(Path, sys.argv[1:]), watch=wait)
+convert(*map(Path, sys.argv[2:]), watch=wait)
 """
 
 
+@pytest.mark.parametrize("moment", [0.5, 1.5, 3.0])
 def test_a_killed_conversion_is_cleared_away_by_the_next_and_a_running_one_is_not(
-    files: Files,
+    files: Files, moment: float
 ) -> None:
+    """Killed while it copies features, reads edges, and after it has sorted them."""
     paths = [str(path) for path in (files.nodes, files.edges, files.features, files.out)]
-    command = [sys.executable, "-c", WAITING, *paths]
+    command = [sys.executable, "-c", WAITING, str(moment), *paths]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
@@ -222,7 +270,16 @@ def test_a_killed_conversion_is_cleared_away_by_the_next_and_a_running_one_is_no
 
 
 def test_a_graph_without_edges_or_labels_is_converted(files: Files) -> None:
-    files.edges.write_text("source,target\n", encoding="utf-8")
+    name = IDS["texts"][0]
+    files.edges.write_text(f'source,target\n"{name}","{name}"\n', encoding="utf-8")
     made = convert(files.nodes, files.edges, files.features, files.out)
     assert (made.edges, made.labels, made.classes) == (0, 0, ())
     assert open_mapped(files.out).num_edges == 0
+
+
+def test_a_conversion_that_was_killed_in_an_empty_folder_is_cleared_away(files: Files) -> None:
+    left = files.out / ".dropnode-1-0123abcd.tmp"
+    (left / "unsorted").mkdir(parents=True)
+    files.convert()
+    assert not left.exists()
+    assert_same(open_mapped(files.out), files.expected)

@@ -109,6 +109,38 @@ def test_edges_that_cannot_be_used(columns: dict[str, Any], told: str) -> None:
     assert told in str(caught.value)
 
 
+PAIR = {"p": ["a", "b"], "q": ["b", "a"], "w": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("given", "ends"),
+    [
+        ({"source": "p"}, ("p", "q")),
+        ({"source": "q"}, ("q", "p")),
+        ({"target": "p"}, ("q", "p")),
+        ({"target": "q"}, ("p", "q")),
+    ],
+)
+def test_one_end_alone_is_given(given: dict[str, str], ends: tuple[str, str]) -> None:
+    nodes = pa.table({"id": ["a", "b"], "x": [1.0, 2.0]})
+    notes = read_tables(nodes, pa.table(PAIR), **given).notes
+    assert f"edges: edges join the columns {ends[0]!r} and {ends[1]!r}" in notes
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"source": "p", "target": "p"}, "column p: is given as both ends of the edges; give"),
+        ({"weight": "q"}, "column q: is an end of the edges, and is given as the weight; give"),
+        ({"source": "w", "weight": "w"}, "column w: is an end of the edges, and is given as"),
+    ],
+)
+def test_a_column_of_edges_is_given_once(given: dict[str, str], told: str) -> None:
+    nodes = pa.table({"id": ["a", "b"], "x": [1.0, 2.0]})
+    with pytest.raises(TableError, match=f"edges, {told}"):
+        read_tables(nodes, pa.table(PAIR), **given)
+
+
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf, 1e300, None])
 def test_weights_are_numbers_from_zero_on(weight: Any) -> None:
     nodes = pa.table({"id": ["a", "b"], "x": [1.0, 2.0]})
@@ -134,6 +166,12 @@ def test_edges_are_counted_without_direction() -> None:
         (["2.0", "", "10"], ("2", "10"), [0, -1, 1]),
         (["02", "NA", "10"], ("10", "02"), [1, -1, 0]),
         ([True, None, False], ("false", "true"), [1, -1, 0]),
+        (["True", "", "False"], ("False", "True"), [1, -1, 0]),
+        (["True", "true", "FALSE"], ("false", "true"), [1, 1, 0]),
+        (["true", "True", "other"], ("True", "other", "true"), [2, 0, 1]),
+        (["-0", "0", "1"], ("0", "1"), [0, 0, 1]),
+        (["0.0", "-0.0", "+3"], ("0", "3"), [0, 0, 1]),
+        (["٣.٥", "٤.٥", None], ("٣.٥", "٤.٥"), [0, 1, -1]),
         (["None", "n/a", "0.5"], ("0.5", "None"), [1, -1, 0]),
         ([" a", "null", "=b"], ("=b", "a"), [1, -1, 0]),
     ],

@@ -59,6 +59,9 @@ def test_without_edges_new_rows_are_joined_to_their_nearest() -> None:
     assert (new.links != expected).nnz == 0
     with pytest.raises(ConfigError, match="trained without edges; give nodes alone"):
         new_nodes(tables, {"id": ["a"], "x": [1.9]}, EDGES)
+    for option in ("source", "target", "weight"):
+        with pytest.raises(ConfigError, match="columns of edges, which is None"):
+            new_nodes(tables, {"id": ["a"], "x": [1.9]}, **{option: "u"})
 
 
 def test_nodes_known_by_their_edges_need_edges() -> None:
@@ -66,6 +69,9 @@ def test_nodes_known_by_their_edges_need_edges() -> None:
     tables = read_tables(pa.table(bare), pa.table(EDGES), label="y")
     with pytest.raises(ConfigError, match="knows nodes by their edges; give edges too"):
         new_nodes(tables, {"id": ["a"]})
+    joined = {"source": ["a"], "target": ["3"]}
+    with pytest.raises(ConfigError, match="it has no use for features"):
+        new_nodes(tables, {"id": ["a"]}, joined, features=np.ones((1, 2)))
     new = new_nodes(tables, {"id": ["a"]}, {"source": ["a"], "target": ["3"]})
     place = tables.graph.features[2, :-1]
     np.testing.assert_allclose(new.features[0, :-1], place, rtol=1e-5)
@@ -79,6 +85,15 @@ def test_the_id_column_is_that_of_training() -> None:
     )
     assert new_nodes(tables, {"x": [1.0], "id": [5], "who": ["q"]}).ids.tolist() == ["q"]
     assert new_nodes(tables, {"x": [1.0], "k": ["r"]}, id="k").ids.tolist() == ["r"]
+
+
+def test_another_column_is_never_taken_for_the_ids() -> None:
+    tables = read_tables(
+        pa.table({"paper": ["a", "b", "c"], "x": [1.0, 2.0, 5.0]}),
+        pa.table({"source": ["a"], "target": ["b"]}),
+    )
+    with pytest.raises(TableError, match="nodes has no column 'paper' for the ids"):
+        new_nodes(tables, {"x": [1.0, 7.0], "id": ["q", "r"]})
 
 
 def test_problems_of_new_nodes_are_told_together() -> None:
@@ -105,7 +120,7 @@ def test_vectors_belong_to_all_nodes_or_to_none() -> None:
     tables = trained(features=np.eye(4, 2))
     with pytest.raises(TableError, match="needs 2 features from one; give it as features"):
         new_nodes(tables, {"id": [7], "x": [1.0]})
-    with pytest.raises(TableError, match="has vectors of 3 numbers; the model was trained with 2"):
+    with pytest.raises(TableError, match=r"features has vectors of 3 numbers; .* trained with 2"):
         new_nodes(tables, {"id": [7], "x": [1.0]}, features=np.ones((1, 3)))
     new = new_nodes(tables, {"id": [7], "x": [1.0]}, features=sp.csr_array([[5.0, 6.0]]))
     assert new.features[0, 1:].tolist() == [5.0, 6.0]

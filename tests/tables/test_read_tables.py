@@ -280,6 +280,52 @@ def test_one_column_has_one_role(tmp_path: Path) -> None:
         read_tables(nodes, edges, text=[3])
 
 
+def test_the_ids_and_the_labels_become_no_features(tmp_path: Path) -> None:
+    nodes, edges = write(tmp_path)
+    for role in ("text", "categories", "lists", "drop"):
+        for name, what in (("id", "ids"), ("drinks", "labels")):
+            assert problems_of(nodes, edges, label="drinks", **{role: name}) == [
+                f"nodes.csv, column {name}: is the column of {what}, which becomes no feature, and "
+                f"is given as {role} too; choose one"
+            ]
+
+
+def test_options_that_nothing_would_read_are_refused(tmp_path: Path) -> None:
+    nodes, edges = write(tmp_path)
+    for option in ("source", "target", "weight"):
+        with pytest.raises(ConfigError, match="columns of edges, which is None"):
+            read_tables(nodes, label="drinks", **{option: "x"})
+    with pytest.raises(ConfigError, match="n_neighbors = 10 joins nodes that have no edges"):
+        read_tables(nodes, edges, label="drinks", n_neighbors=10)
+
+
+def test_what_follows_from_a_problem_is_no_problem_of_its_own(tmp_path: Path) -> None:
+    bare = pa.table({"id": ["a", "b"]})
+    assert problems_of(bare) == [
+        "nodes has no column that becomes features, and there are no edges"
+    ]
+    (told,) = problems_of(bare, features=tmp_path / "none.npy")
+    assert "none.npy cannot be read" in told
+
+
+def test_notes_are_true_of_tiny_graphs() -> None:
+    three = pa.table({"id": list("abc"), "x": [1.0, 2.0, 5.0]})
+    assert read_tables(three).notes == (
+        "without edges, every node is joined to its 2 nearest nodes",
+    )
+    loops = pa.table({"source": ["a"], "target": ["a"]})
+    with pytest.warns(GraphWarning):
+        notes = read_tables(three, loops).notes
+    assert notes == ("edges: self-loops removed, as propagation adds its own: 1",)
+
+
+def test_a_warning_about_edges_names_their_file(tmp_path: Path) -> None:
+    edges = {"source": ["ann", "ann"], "target": ["bob", "ann"]}
+    with pytest.warns(GraphWarning, match=r"^edges.csv: self-loops removed"):
+        tables = read_tables(*write(tmp_path, edges=edges), label="drinks")
+    assert tables.graph.name == "nodes.csv"
+
+
 def test_repairs_are_said(tmp_path: Path) -> None:
     edges = {
         "from": ["ann", "bob", "bob", "cy", "cy", "ann"],
@@ -297,3 +343,19 @@ def test_repairs_are_said(tmp_path: Path) -> None:
     ]
     # An edge in both directions does not count twice.
     assert set(tables.graph.adjacency.data) == {1.0}
+
+
+def test_the_count_of_rows_of_a_data_frame_is_no_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": list("abcd"), "x": [1.0, 2.5, 4.0, 9.0]}).iloc[[3, 0, 2, 1]]
+    edges = pd.DataFrame({"from": ["a", "a", "b", "d"], "to": ["b", "c", "c", "c"]})
+    edges = edges.iloc[[3, 0, 2]]
+    frame.to_parquet(tmp_path / "nodes.parquet")
+    for nodes in (frame, tmp_path / "nodes.parquet"):
+        tables = read_tables(nodes, edges)
+        assert [report.column for report in tables.columns] == ["id", "x"]
+        assert tables.graph.num_edges == 3
+        assert not any("not used" in note for note in tables.notes)
+        new = pd.DataFrame({"id": ["e"], "x": [3.0]})
+        assert tables.encoders.transform(new).shape == (1, 1)
+    named = frame.set_index("id")
+    assert read_tables(named, edges, id="id").ids.tolist() == ["d", "a", "c", "b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 from dropnode.graph import Graph
@@ -75,3 +76,14 @@ def test_tiny_graphs_have_fewer_dimensions() -> None:
         structure, features = Structure.fit(adjacency, 0)
         assert features.shape == (nodes, structure.width)
         Graph.from_scipy(adjacency, features)
+
+
+@pytest.mark.parametrize("nodes", [10, 12, 30])
+def test_equal_degrees_have_a_deviation_of_one(nodes: int) -> None:
+    ring = np.roll(np.eye(nodes, dtype=np.float32), 1, axis=0)
+    structure, features = Structure.fit(sp.csr_array(ring + ring.T), seed=0)
+    assert structure.deviation == 1.0
+    np.testing.assert_allclose(features[:, -1], 0.0, atol=1e-6)
+    links = sp.csr_array(np.ones((1, nodes), dtype=np.float32))
+    new = structure.transform(links, sp.csr_array((1, 1)), features)
+    assert abs(new[0, -1]) < 1

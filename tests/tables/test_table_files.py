@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import damage
 from dropnode.errors import ConfigError, TableError
+from dropnode.tables import json_lines
 from dropnode.tables.csv_files import BLOCK
 from dropnode.tables.files import read_table
 from dropnode.tables.json_lines import CHUNK
@@ -47,6 +49,8 @@ def cells(table: Table) -> dict[str, list[Any]]:
         (b"\xef\xbb\xbfa,b\n1,2\n", [("1", "2")]),
         (b'a,b\n1,"x, ""y"""\n', [("1", 'x, "y"')]),
         (b'a,b\n1,"x\ny"\n2,z\n', [("1", "x\ny"), ("2", "z")]),
+        (b'a,b\r\n1,"x ""q"",\r\n\r\ny"\r\n', [("1", 'x "q",\r\n\r\ny')]),
+        (b'a,b\n"x"y,1\nz,"1\n2"\n', [("xy", "1"), ("z", "1\n2")]),
         (b'a,b\n1,\n,""\n2,3\n', [("1", None), ("2", "3")]),
         (b"a,b\n\n1,2\n\n\n3,4\n\n\n", [("1", "2"), ("3", "4")]),
         (b'a,b\n1,5 inch" disk\n', [("1", '5 inch" disk')]),
@@ -110,6 +114,10 @@ def test_rows_are_numbered_as_in_the_file(tmp_path: Path) -> None:
         (b"a,b\n" + b"1,2\n" * 70_000 + b"1,\0\n", "a, row 70,002, column b: '\\x00' has a NUL"),
         (b'a,b\n1,"x\n2,y\n3,z\n', "a, row 2: a quotation mark is not closed"),
         (b'a,b\n1,x\n2,"\n3,z', "a, row 3: a quotation mark is not closed"),
+        (b'a,b\n"x"y,1\n2,"z', "a, row 3: a quotation mark is not closed"),
+        (b'"a,b\n1,2\n', "a, row 1: a quotation mark is not closed"),
+        (b'a,b\n0,z\n1,"x\n2,"y\n3,z\n', "a, row 3: a quotation mark makes one row of 2 lines"),
+        (b'a,b\n1,"x\r\n2,y\r\n3,"z\r\n', "a, row 2: a quotation mark makes one row of 3 lines"),
         (b"x" * 300_000, "a has no line end in its first 262,144 bytes"),
         (b"a,b\n1," + b"x" * (2 * BLOCK + 5), "a, row 1: cannot be read"),
     ],
@@ -158,6 +166,41 @@ def test_types_of_json_lines_may_change_far_below(tmp_path: Path) -> None:
     assert found["a"][CHUNK - 1 :] == ["1", "x", "x"]
     assert found["b"][CHUNK - 1 :] == [1, None, None]
     assert found["c"][CHUNK - 1 :] == [None, 2.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([9007199254740993, 1, 1.5], ["9007199254740993", "1", "1.5"]),
+        ([[{"x": 1}], [], [{"y": 1}]], ['[{"x": 1}]', "[]", '[{"y": 1}]']),
+        ([[9007199254740993], None, [0.5]], ["[9007199254740993]", None, "[0.5]"]),
+        ([[1], 1, True, "x"], ["[1]", "1", "true", "x"]),
+        ([1, 2, 0.5], [1.0, 2.0, 0.5]),
+    ],
+)
+def test_what_has_no_type_in_common_far_below_is_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[Any], expected: list[Any]
+) -> None:
+    monkeypatch.setattr(json_lines, "CHUNK", 2)
+    content = "".join(json.dumps({"a": value}) + "\n" for value in values)
+    table, told = read(tmp_path, content.encode(), "jsonl")
+    assert told == []
+    assert cells(table) == {"a": expected}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b'{"a":1},{"a":2}', b'{"a":[3', b"4]}"],
+        [b'{"a":[{}', b"{}]}", b'{"a":1},{"a":2}'],
+        [b'{"a":1},null,{"a":2}', b'{"a":[{}', b"{}]}"],
+    ],
+)
+def test_json_lines_that_are_whole_only_together_are_told(
+    tmp_path: Path, lines: list[bytes]
+) -> None:
+    _, told = read(tmp_path, b"\n".join(lines), "jsonl")
+    assert [line.partition(":")[0] for line in told] == ["a, row 1", "a, row 2", "a, row 3"]
 
 
 def test_all_broken_json_lines_are_told(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def attack(
 def _check_out(out: Path, source: str, origin: str) -> None:
     """Raise an error where the result may not be written, before hours of work rather than after.
 
-    As in every command, a file that is there is replaced only by the result of the same command.
+    An attack takes long, so that a file that is there is replaced only by the result of the same
+    command.
     """
     from dropnode.data.graph_file import read_graph
     from dropnode.errors import ConfigError, DropnodeError

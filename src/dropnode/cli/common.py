@@ -27,7 +27,7 @@ def tell(as_json: bool, values: dict[str, Any], line: str) -> None:
 def check_picture(path: Path) -> None:
     """Raise an error unless a picture can be written to a path, before any work is done."""
     from dropnode.errors import ConfigError
-    from dropnode.files import check_makeable
+    from dropnode.folders import check_makeable
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"--picture {path}; expected a name that ends in .png, .svg or .pdf")

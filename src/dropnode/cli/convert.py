@@ -38,13 +38,11 @@ def convert(
     """Write a large graph to a folder that is trained on without reading all of it."""
     from dataclasses import asdict
 
-    from dropnode.files import check_makeable
     from dropnode.tables.convert import STEPS
     from dropnode.tables.convert import convert as converted
     from dropnode.tables.edges import EdgeColumns
     from dropnode.training.progress import StepsBar
 
-    check_makeable(out.parent)
     with StepsBar("percent done", Console(stderr=True)) as bar:
         made = converted(
             nodes,

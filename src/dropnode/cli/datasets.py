@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dropnode.cli.common import AsJson
 
@@ -71,7 +72,7 @@ def _print_description(entry: dict[str, Any], as_json: bool) -> None:
             shown = "\n".join(f"{name}: {_shown(part)}" for name, part in value.items())
         else:
             shown = _shown(value)
-        table.add_row(key.replace("_", " "), shown)
+        table.add_row(key.replace("_", " "), Text(shown))
     Console(highlight=False).print(table)
 
 

@@ -24,7 +24,8 @@ def explain(
     against: Annotated[str | None, typer.Option(help="Explain why not this class instead.")] = None,
     most: Annotated[int, typer.Option(min=1, help="How many nodes and columns to list.")] = 10,
     picture: Annotated[
-        Path | None, typer.Option(help="File for a picture: .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(help="File for a picture: .png, .svg or .pdf; one that exists is replaced."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

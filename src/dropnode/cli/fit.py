@@ -43,7 +43,7 @@ def fit(
     source: options.Source = None,
     target: options.Target = None,
     weight: options.Weight = None,
-    neighbors: options.Neighbors = 10,
+    neighbors: options.Neighbors = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +80,8 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Train on a table of nodes and a table of edges, and predict the labels that are empty."""
-    from dropnode.table_model import TableModel, check_place
+    from dropnode.folders import check_place
+    from dropnode.table_model import TableModel
     from dropnode.tables import read_tables
     from dropnode.training.progress import StepsBar
 
@@ -88,7 +89,7 @@ def fit(
     check_place(out)
     classifier = _classifier(method or "grand", preset, set_ or [], seed, device, balanced)
     with notices(console):
-        with console.status(f"reading {nodes}"):
+        with console.status(Text(f"reading {nodes}")):
             tables = read_tables(
                 nodes,
                 edges,

@@ -36,9 +36,10 @@ def inspect(
     source: options.Source = None,
     target: options.Target = None,
     weight: options.Weight = None,
-    neighbors: options.Neighbors = 10,
+    neighbors: options.Neighbors = None,
     picture: Annotated[
-        Path | None, typer.Option(help="File for a picture: .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(help="File for a picture: .png, .svg or .pdf; one that exists is replaced."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the division of labels.")] = 0,
     as_json: AsJson = False,
@@ -58,12 +59,13 @@ def inspect(
         "source": source,
         "target": target,
         "weight": weight,
+        "n_neighbors": neighbors,
     }
     if picture is not None:
         check_picture(picture)
     with notices(console), console.status("looking"):
-        graph = _graph(dataset, nodes, edges, given, neighbors, seed)
-        found = inspect_graph(graph, seed)
+        graph, scaling = _graph(dataset, nodes, edges, given, seed)
+        found = inspect_graph(graph, seed, scaling)
     if picture is not None:
         write_picture(draw_inspection(found), picture)
     if as_json:
@@ -79,9 +81,10 @@ def _graph(
     nodes: Path | None,
     edges: Path | None,
     given: dict[str, Any],
-    neighbors: int,
     seed: int,
-) -> Graph:
+) -> tuple[Graph, str]:
+    """Return the graph to look at, and how its features are scaled in training."""
+    from dropnode.data.graph_file import is_path, read_graph
     from dropnode.errors import ConfigError
     from dropnode.experiments.references import Reference
     from dropnode.tables import read_tables
@@ -90,13 +93,18 @@ def _graph(
     if dataset is not None:
         if tables or any(value is not None for value in given.values()):
             raise ConfigError(f"a dataset, {dataset}, and options of tables; give one of the two")
-        return Reference.parse(dataset).load(0)
+        reference = Reference.parse(dataset)
+        if is_path(reference.source) and not reference.steps:
+            # As it is: a file without a split may have too few labels to draw one.
+            return read_graph(reference.source), "auto"
+        return reference.load(0), "auto"
     if not tables or given["label"] is None:
         raise ConfigError(
             "nothing to look at; give a dataset such as cora, or --nodes FILE and --label COLUMN, "
             "and perhaps --edges FILE"
         )
-    return read_tables(nodes, edges, n_neighbors=neighbors, seed=seed, **given).graph
+    read = read_tables(nodes, edges, seed=seed, **given)
+    return read.graph, read.encoders.scaling
 
 
 def _print(found: Inspection, name: str, console: Console) -> None:

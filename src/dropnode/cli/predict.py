@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from dropnode.cli.common import AsJson
 from dropnode.cli.fit import notices
@@ -44,9 +45,9 @@ def predict(
     console = Console(stderr=True)
     _check_out(out, [each for each in (nodes, edges, features) if each is not None])
     with notices(console):
-        with console.status(f"loading {model}"):
+        with console.status(Text(f"loading {model}")):
             loaded = TableModel.load(model, device)
-        with console.status(f"reading {nodes}"):
+        with console.status(Text(f"reading {nodes}")):
             found = loaded.predict_new(
                 nodes,
                 edges,

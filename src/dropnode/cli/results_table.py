@@ -26,9 +26,9 @@ def print_results(results: Results, out: Path) -> None:
         console.print(absence(results), markup=False, soft_wrap=True)
     for stage in results.stages:
         table = Table(box=None, header_style="bold")
-        heads = (f"{stage.dataset}, stage {stage.stage}", "validation", "test", "seeds")
-        for head in heads:
-            table.add_column(head, justify="left" if head == heads[0] else "right")
+        table.add_column(Text(f"{stage.dataset}, stage {stage.stage}"))
+        for head in ("validation", "test", "seeds"):
+            table.add_column(head, justify="right")
         for line in stage.rows:
             table.add_row(
                 Text(f"{setting(line.changes)}{' *' if line.chosen else ''}"),
@@ -48,7 +48,7 @@ def _by_method(results: Results) -> Table:
     table.add_column("")
     compared = _compared(results)
     for dataset in results.datasets:
-        table.add_column(dataset.name, justify="right")
+        table.add_column(Text(dataset.name), justify="right")
         if compared:
             table.add_column("paper", justify="right", style="dim")
     for label, rows in results.by_label():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dropnode.experiments.run_folder import RunResult
@@ -14,8 +15,8 @@ from dropnode.experiments.seeds import INTERRUPTED, SeedsResult
 def print_seeds(summary: SeedsResult, out: Path | None, console: Console) -> None:
     """Print a line per seed, and their mean."""
     console.print(
-        f"[bold]{summary.method}[/] on [bold]{summary.dataset}[/], "
-        f"preset {summary.preset}, split {summary.split}",
+        f"[bold]{summary.method}[/] on [bold]{escape(summary.dataset)}[/], "
+        f"preset {summary.preset}, split {escape(summary.split)}",
         soft_wrap=True,
     )
     if summary.runs:

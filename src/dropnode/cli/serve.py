@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from dropnode.cli.common import AsJson
 from dropnode.cli.fit import notices
@@ -52,7 +53,7 @@ def serve(
     token = read_token(token_file)
     listener = listen(host, port, token)
     with listener, notices(console):
-        with console.status(f"loading {model}"):
+        with console.status(Text(f"loading {model}")):
             explorer = Explorer(model, nodes)
         number = listener.getsockname()[1]
         address = f"http://{f'[{host}]' if ':' in host else host}:{number}/"

@@ -45,5 +45,6 @@ Source = Annotated[
 Target = Annotated[str | None, typer.Option(help="The same: the other end.")]
 Weight = Annotated[str | None, typer.Option(help="The same: the weight of an edge.")]
 Neighbors = Annotated[
-    int, typer.Option(min=1, help="How many nodes to join a node to, without edges.")
+    int | None,
+    typer.Option(min=1, help="How many nodes to join a node to, without edges. Default: 10."),
 ]

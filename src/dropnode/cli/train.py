@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dropnode.cli.common import WORK_ERROR, AsJson
 from dropnode.cli.engines import find_trainer
@@ -188,11 +190,11 @@ def _print_result(result: RunResult) -> None:
     table.add_row(
         "time", f"{result.seconds:.1f} s, {1000 * result.seconds_per_epoch:.1f} ms per epoch"
     )
-    table.add_row("split", result.split)
+    table.add_row("split", Text(result.split))
     if result.out:
-        table.add_row("saved in", result.out)
+        table.add_row("saved in", Text(result.out))
     console.print(
-        f"[bold]{result.method}[/] on [bold]{result.dataset}[/], "
+        f"[bold]{result.method}[/] on [bold]{escape(result.dataset)}[/], "
         f"preset {result.preset}, seed {result.seed}"
     )
     console.print(table)
@@ -200,8 +202,8 @@ def _print_result(result: RunResult) -> None:
 
 
 def _next_steps(result: RunResult) -> str:
-    dropnode, python = _typed("dropnode"), _typed("python")
-    dataset, folder = result.dataset, result.out
+    dropnode, python = escape(_typed("dropnode")), escape(_typed("python"))
+    dataset, folder = escape(result.dataset), escape(result.out or "")
     lines = ["", "[bold]Try next[/]"]
     if folder:
         load = (

@@ -120,10 +120,7 @@ def _print_trials(records: list[Record]) -> None:
         ]
         table.add_row(
             trial.id,
-            trial.dataset,
-            trial.method,
-            trial.preset,
-            trial.split,
+            *map(Text, (trial.dataset, trial.method, trial.preset, trial.split)),
             record.status,
             str(trial.seed),
             *percent,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SEARCHES = ("staged", "optuna", "controller", "random")
 
+ENGINE, TIMEOUT = "local", 7200.0
+"""Where trials run, and how many seconds each, if nobody says."""
+
 
 def tune(
     dataset: Annotated[
@@ -59,7 +62,7 @@ def tune(
     split_seed: Annotated[
         int, typer.Option(min=0, help="Seed of the split, for datasets without a published split.")
     ] = 0,
-    engine: Annotated[str, typer.Option(help="local: this machine; ray: a Ray cluster.")] = "local",
+    engine: Annotated[str, typer.Option(help="local: this machine; ray: a Ray cluster.")] = ENGINE,
     address: Annotated[
         str | None, typer.Option(help="Address of the Ray cluster; by default Ray starts here.")
     ] = None,
@@ -68,7 +71,7 @@ def tune(
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=1.0, help="Seconds after which a trial counts as failed.")
-    ] = 7200.0,
+    ] = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Search for the settings of a method with the highest validation accuracy."""
@@ -90,6 +93,19 @@ def tune(
             raise ConfigError(
                 f"--search {chosen} proposes architectures of graphnas; for {method}, use staged "
                 "or optuna"
+            )
+        unused = {
+            "--engine": engine != ENGINE,
+            "--address": address is not None,
+            "--jobs": jobs is not None,
+            "--timeout": timeout != TIMEOUT,
+            "--seeds": seeds != 1,
+            "--try": bool(try_),
+        }
+        if given := [option for option, is_given in unused.items() if is_given]:
+            raise ConfigError(
+                f"{', '.join(given)}: --search {chosen} trains one architecture after the other in "
+                "this process, and proposes all of its values; leave that out"
             )
         found = _architecture(
             dataset, preset, chosen, changes, trials, seed, split_seed, out, console

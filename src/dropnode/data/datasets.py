@@ -20,6 +20,7 @@ from dropnode.data.splits import per_class_split
 from dropnode.errors import ConfigError, DataError, GraphError
 from dropnode.graph import Graph, Split
 from dropnode.graph.labels import UNKNOWN
+from dropnode.graph.mapped import is_mapped_folder
 from dropnode.settings import read_value, seed
 
 READERS: Mapping[str, Callable[[Entry, Mapping[str, Path]], Graph]] = {
@@ -176,10 +177,16 @@ def _split_of_file(path: str | os.PathLike[str], graph: Graph, seed: int) -> Spl
             if len(small)
             else "no node has one"
         )
+        cure = (
+            "label more nodes and convert again, or train in Python on all labels that there are: "
+            f"GrandClassifier(method='grand-plus').fit(dropnode.data.graph_file.read_graph({str(path)!r}))"
+            if is_mapped_folder(path)
+            else "save the graph with a split of your own: "
+            "save_graph(graph.with_split(Split(...)), path)"
+        )
         raise GraphError(
             f"{path} has no split, and drawing one takes {needed} labelled nodes per class "
-            f"({OWN_SPLIT.train} to train, {OWN_SPLIT.val} to validate), but {found}; save the "
-            "graph with a split of your own: save_graph(graph.with_split(Split(...)), path)"
+            f"({OWN_SPLIT.train} to train, {OWN_SPLIT.val} to validate), but {found}; {cure}"
         )
     return per_class_split(graph.labels, OWN_SPLIT.train, OWN_SPLIT.val, seed)
 

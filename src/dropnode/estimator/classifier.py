@@ -318,7 +318,7 @@ class GrandClassifier(ClassifierMixin, BaseEstimator):
             classes=self.classes_,
             provenance={"preset": self.preset_, "seed": self.seed_},
             extra={
-                **stored(self.get_params(deep=False)),
+                **stored(self.get_params(deep=False), self.seed_),
                 "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
                 "history": self.history_,
                 "validation_history": self.validation_history_,

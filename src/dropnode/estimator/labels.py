@@ -69,7 +69,9 @@ def class_weights(
                     f"{shown(names)}"
                 )
         return np.array([asked.get(name, 1.0) for name in names])
-    # A class without training nodes has a weight that nothing is multiplied by.
+    # A class of which no training node counts has a weight that nothing is multiplied by.
+    if weights is not None:
+        codes, weights = codes[weights > 0], weights[weights > 0]
     present, found = np.unique(codes), np.ones(len(classes))
     found[present] = compute_class_weight(
         asked, classes=classes[present], y=classes[codes], sample_weight=weights

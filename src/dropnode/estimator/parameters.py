@@ -86,12 +86,15 @@ def configured(
     return name, config.replace(**given)
 
 
-def stored(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what a saved model has of the parameters."""
+def stored(parameters: dict[str, Any], seed: int | None) -> dict[str, Any]:
+    """Return what a saved model has of the parameters; ``seed`` is that of the training."""
     # The graph is saved once, as the one that was trained on.
     by_node = parameters.pop("graph") is not None
+    if isinstance(parameters["random_state"], np.random.RandomState):
+        # It has gone on since, and no number leads back to it.
+        parameters["random_state"] = seed
     weights = parameters["class_weight"]
-    if isinstance(weights, dict):
+    if isinstance(weights, Mapping):
         # JSON would turn classes into text if they were keys.
         parameters["class_weight"] = list(weights.items())
     return {
@@ -119,4 +122,11 @@ def _parameters(method: NodeClassifier) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    """Return a parameter as JSON values; a library that counts or draws gives those of NumPy."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(each) for each in value]
+    return value

@@ -69,14 +69,14 @@ class Comparison:
         return found
 
 
-def compare(graph: Graph, seed: int = 0) -> Comparison | None:
+def compare(graph: Graph, seed: int = 0, feature_scaling: str = "auto") -> Comparison | None:
     """Train methods without a part of the labels and let them predict it, in turn for each part.
 
     None if the labels are too few: fewer than two classes have two.
     """
     held: dict[str, HeldOut] = {}
     for name in WHAT:
-        found = hold_out(_classifier(name, seed), graph, seed)
+        found = hold_out(_classifier(name, seed, feature_scaling), graph, seed)
         if found is None:
             return None
         held[name] = found
@@ -88,11 +88,12 @@ def features_alone(seed: int, **parameters: Any) -> GrandClassifier:
     return GrandClassifier("default", method="logistic", order=0, random_state=seed, **parameters)
 
 
-def _classifier(name: str, seed: int) -> GrandClassifier:
+def _classifier(name: str, seed: int, feature_scaling: str) -> GrandClassifier:
     # Without validation, which a number of epochs makes needless; consistency is what is compared.
-    parameters: dict[str, Any] = {"method": name, "validation_fraction": None, "random_state": seed}
+    shared: dict[str, Any] = {"validation_fraction": None, "feature_scaling": feature_scaling}
     if name == "logistic":
-        return features_alone(seed, validation_fraction=None)
+        return features_alone(seed, **shared)
+    parameters = {"method": name, "random_state": seed} | shared
     if name == "grand":
         parameters["consistency_weight"] = 1.0
     if name.startswith("grand"):

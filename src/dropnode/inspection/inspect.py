@@ -23,7 +23,7 @@ class Inspection:
     ----------
     structure : Structure
     scaling : str
-        How ``feature_scaling="auto"`` would scale the features.
+        How the features are scaled; what ``"auto"`` chooses, if that is asked for.
     comparison : Comparison or None
         None if there are too few labels, or if it was not wanted.
     advice : list of str
@@ -45,10 +45,19 @@ class Inspection:
         }
 
 
-def inspect_graph(graph: Graph, seed: int = 0) -> Inspection:
+def inspect_graph(graph: Graph, seed: int = 0, feature_scaling: str = "auto") -> Inspection:
     """Look at a graph before training.
 
     A graph with a split is looked at without the labels of its test nodes.
+
+    Parameters
+    ----------
+    graph : Graph
+    seed : int
+        Seed of the division of labels.
+    feature_scaling : str
+        How methods scale the features, as a ``feature_scaling`` of theirs. For features of tables,
+        their :class:`~dropnode.tables.Encoders` know it.
 
     Examples
     --------
@@ -58,10 +67,9 @@ def inspect_graph(graph: Graph, seed: int = 0) -> Inspection:
     (200, 'standard', ['grand', 'grand-no-cr'])
     """
     graph = _without_test_labels(graph)
-    structure, comparison = structure_of(graph), compare(graph, seed)
-    return Inspection(
-        structure, suitable(graph.features), comparison, advice(structure, comparison)
-    )
+    structure, comparison = structure_of(graph), compare(graph, seed, feature_scaling)
+    scaling = suitable(graph.features) if feature_scaling == "auto" else feature_scaling
+    return Inspection(structure, scaling, comparison, advice(structure, comparison))
 
 
 def _without_test_labels(graph: Graph) -> Graph:

@@ -69,8 +69,8 @@ def weight(default: Any = dataclasses.MISSING) -> Any:
 
 
 def positive(default: Any = dataclasses.MISSING, most: float = math.inf) -> Any:
-    """Return a field that accepts a number above 0, and at most ``most``."""
-    return _within(1e-12, math.inf, "above 0", default, most)
+    """Return a field that accepts a number above 0, from 1e-12 on, and at most ``most``."""
+    return _within(1e-12, math.inf, "above 0 (at least 1e-12)", default, most)
 
 
 def temperature(default: Any = dataclasses.MISSING) -> Any:

@@ -65,12 +65,15 @@ class Encoder(ABC):
 class Numbers(Encoder):
     """Standardised numbers; a missing one is the mean, and a second feature tells that it was.
 
-    Columns of zeros and ones stay as they are, with a mean of 0 and a deviation of 1.
+    Columns of zeros and ones stay as they are, with a mean of 0 and a deviation of 1. Other columns
+    may have these two as well, so that ``flag`` tells which it is; encoders of an earlier version,
+    which have None, did not.
     """
 
     mean: float
     deviation: float
     indicator: bool = False
+    flag: bool | None = None
     kind = "numbers"
 
     def __post_init__(self) -> None:
@@ -86,16 +89,16 @@ class Numbers(Encoder):
         present = values[~np.isnan(values)]
         indicator = len(present) < len(values)
         if np.isin(present, (0.0, 1.0)).all():
-            return cls(column, 0.0, 1.0, indicator)
+            return cls(column, 0.0, 1.0, indicator, True)
         # Squares of large numbers would overflow.
         scale = float(np.abs(present).max())
         mean, deviation = float((present / scale).mean()), float((present / scale).std())
-        return cls(column, mean * scale, deviation * scale or 1.0, indicator)
+        return cls(column, mean * scale, deviation * scale or 1.0, indicator, False)
 
     @property
     def is_flag(self) -> bool:
         """Whether the column has zeros and ones only."""
-        return (self.mean, self.deviation) == (0.0, 1.0)
+        return (self.mean, self.deviation) == (0.0, 1.0) if self.flag is None else self.flag
 
     @property
     def nonnegative(self) -> bool:  # type: ignore[override]
@@ -197,7 +200,10 @@ class Items(Encoder):
     def transform(self, table: Table, problems: Problems) -> Matrix:
         """Return a one in the column of each item of each row."""
         lists = as_lists(table, self.column, problems)
-        rows = pc.list_parent_indices(lists).to_numpy()
+        # Not by list_parent_indices: lists of a fixed size have items where they are null, which
+        # are not among the flat ones.
+        sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        rows = np.repeat(np.arange(len(lists)), sizes)
         return _ones(rows, texts(_flat(lists)), self.values, len(lists))
 
     def told(self) -> str:

@@ -6,7 +6,7 @@ what a model has seen. A caller can decide otherwise for every column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,11 +71,18 @@ class Roles:
                     )
         return cls(**roles)
 
-    def check(self, table: Table, problems: Problems) -> None:
-        """Add a problem for every name that is no column of the table."""
+    def check(self, table: Table, taken: Mapping[str, str | None], problems: Problems) -> None:
+        """Add a problem for every name that is no column of the table that can become features.
+
+        ``taken`` has the names of columns that are something else, by what they are.
+        """
         for role, names in vars(self).items():
             for name in names:
-                find_column(table, name, role, problems)
+                found = find_column(table, name, role, problems)
+                others = [what for what, other in taken.items() if found and other == name]
+                for what in others:
+                    told = f"is the column of {what}, which becomes no feature, and is given as"
+                    problems.add(table.name, f"{told} {role} too; choose one", column=name)
 
 
 def _names(role: str, given: Any) -> tuple[str, ...]:
@@ -121,6 +128,10 @@ def _fit(table: Table, name: str, roles: Roles, problems: Problems) -> tuple[Enc
         return None, "it is empty"
     if name in roles.text:
         return _fit_words(table, name, problems)
+    if name in roles.categories and not is_scalar(column):
+        told = f"{column.type} cannot be categories; write text or numbers, or drop the column"
+        problems.add(table.name, told, column=name)
+        return None, "its values cannot be categories"
     if name in roles.lists or is_list(column.type):
         return _fit_lists(table, name, name in roles.lists, problems)
     if not is_scalar(column):

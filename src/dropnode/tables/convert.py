@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from dropnode.errors import ConfigError
-from dropnode.files import explained, is_vacant, new_folder
+from dropnode.files import explained
+from dropnode.folders import check_place, new_folder
 from dropnode.graph.labels import to_codes
 from dropnode.graph.mapped import ArrayWriter, row_blocks, write_manifest
 from dropnode.graph.nodes import MAX_NODES
@@ -27,7 +29,7 @@ from dropnode.tables.sorting import EdgeSorter
 from dropnode.tables.table import Column, find_column
 
 UNSORTED = "unsorted"
-"""The folder of edges that are not sorted yet; a conversion that runs has locked it."""
+"""The folder of edges that are not sorted yet; a conversion that runs has it locked."""
 
 STEPS = 3
 """Copying features, reading edges, sorting them."""
@@ -89,8 +91,7 @@ def convert(
     ConfigError
         If ``out`` exists and is not empty.
     """
-    if not is_vacant(out):
-        raise ConfigError(f"{out} exists and is not empty; choose a new folder with --out")
+    check_place(out)
     problems = Problems()
     vectors = _features(features, problems)
     ids, classes, notes = _nodes(nodes, id, label, problems)
@@ -102,10 +103,12 @@ def convert(
     assert vectors is not None
     _remove_killed(out)
     with new_folder(out) as folder:
-        kind = np.float16 if half else np.float32
-        arrays = {"features": _write_features(folder, vectors, kind, features, problems, watch)}
-        problems.check()
+        # Locked as long as the folder is not whole, by which the next conversion knows that this
+        # one runs or was killed.
         with FolderLock(folder / UNSORTED):
+            kind = np.float16 if half else np.float32
+            arrays = {"features": _write_features(folder, vectors, kind, features, problems, watch)}
+            problems.check()
             sorter = EdgeSorter(folder / UNSORTED, len(ids))
             said: tuple[str, ...] | None = None
             for block, share in edge_blocks(edges, ids, columns or EdgeColumns(), problems):
@@ -117,14 +120,14 @@ def convert(
                 watch(1 + share)
             problems.check()
             arrays |= sorter.write(folder, lambda share: watch(2 + share))
+            notes += [*(said or ()), *(f"{edges}: {repair}" for repair in sorter.repairs())]
+            codes, names = classes
+            for name, values in (("labels", codes), ("ids", _fixed_width(graph_ids(ids)))):
+                writer = ArrayWriter(folder, name, values.dtype.str)
+                writer.append(values)
+                arrays[name] = writer.finish()
+            write_manifest(folder, Path(os.path.realpath(out)).name, names, notes, arrays)
         shutil.rmtree(folder / UNSORTED)
-        notes += [*(said or ()), *(f"{edges}: {repair}" for repair in sorter.repairs())]
-        codes, names = classes
-        for name, values in (("labels", codes), ("ids", _fixed_width(graph_ids(ids)))):
-            writer = ArrayWriter(folder, name, values.dtype.str)
-            writer.append(values)
-            arrays[name] = writer.finish()
-        write_manifest(folder, out.name, names, notes, arrays)
     known, found = int((codes >= 0).sum()), arrays["neighbours"]["shape"][0] // 2
     width = arrays["features"]["shape"][1]
     return Converted(len(ids), found, width, names, known, tuple(notes), str(out))
@@ -201,8 +204,10 @@ def _fixed_width(ids: np.ndarray) -> np.ndarray:
 
 
 def _remove_killed(out: Path) -> None:
-    """Remove what conversions beside this folder left that were killed."""
-    for path in out.parent.glob(f".dropnode-*.tmp/{UNSORTED}"):
-        # One that still runs holds the lock.
-        with suppress(ConfigError, OSError), FolderLock(path):
-            shutil.rmtree(path.parent, ignore_errors=True)
+    """Remove what conversions to or beside this folder left that were killed."""
+    place = Path(os.path.realpath(out))
+    for above in (place.parent, place):
+        for path in above.glob(f".dropnode-*.tmp/{UNSORTED}"):
+            # One that still runs holds the lock.
+            with suppress(ConfigError, OSError), FolderLock(path):
+                shutil.rmtree(path.parent, ignore_errors=True)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from dropnode.tables.problems import Problems
+from dropnode.tables.quotes import report_quotes
 from dropnode.tables.table import Column, Table, positions
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -56,6 +57,7 @@ def read_csv(
     usual: str,
     problems: Problems,
     is_data: Callable[[list[str]], bool] | None = None,
+    above: int = 0,
 ) -> Table | None:
     """Read a file of separated values; None if nothing in it can be used.
 
@@ -72,8 +74,10 @@ def read_csv(
         Gets what is wrong with the file.
     is_data : callable, optional
         Returns whether the cells of the first row are data: then the file has no header.
+    above : int
+        How many rows of the file are above those that are given, if they are a part of it.
     """
-    head = _Head.read(name, data, usual, problems)
+    head = _Head.read(name, data, usual, above + 1, problems)
     if head is None:
         return None
     names, headless = head.names, is_data is not None and is_data(head.names)
@@ -84,7 +88,7 @@ def read_csv(
     is_utf8 = _is_utf8(data)
     # A byte becomes a character each: rows and columns are where they were.
     text = data if is_utf8 else data.decode("latin-1").encode()
-    content = _Content(name, text, head, headless, problems)
+    content = _Content(name, text, head, headless, above, problems)
     columns = dict(zip(names, content.columns, strict=True))
     notes = []
     if head.delimiter != usual:
@@ -92,7 +96,7 @@ def read_csv(
         notes.append(f"{name} has {named[0]} between its columns, not {named[1]}")
     if headless:
         notes.append(f"{name} has no header: its first row is data")
-    table = Table(name, columns, True, 1 if headless else 2, content.rows, tuple(notes))
+    table = Table(name, columns, True, content.first, content.rows, tuple(notes))
     if not is_utf8:
         _report_bytes(table, problems)
     if b"\0" in data:
@@ -114,8 +118,8 @@ class _Head:
         return [name or f"column {at + 1}" for at, name in enumerate(stripped)]
 
     @classmethod
-    def read(cls, name: str, data: bytes, usual: str, problems: Problems) -> _Head | None:
-        """Read the first row; None if there is none."""
+    def read(cls, name: str, data: bytes, usual: str, row: int, problems: Problems) -> _Head | None:
+        """Read the first row, which has this number in the file; None if there is none."""
         start, whole = data[:SAMPLE], len(data) <= SAMPLE
         line_ends = [at for end in b"\r\n" if (at := start.rfind(end)) >= 0]
         if not start.strip():
@@ -137,11 +141,11 @@ class _Head:
             first = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
             for mark, told in UNREADABLE.items():
                 if mark in "".join(first):
-                    problems.add(name, told, row=1)
+                    problems.add(name, told, row=row)
                     return None
             if 0 < len(first) <= MOST_COLUMNS:
                 return cls(first, delimiter)
-        problems.add(name, f"no header of 1 to {MOST_COLUMNS:,} columns; write one", row=1)
+        problems.add(name, f"no header of 1 to {MOST_COLUMNS:,} columns; write one", row=row)
         return None
 
 
@@ -180,11 +184,18 @@ class _Content:
 
     columns: list[Column]
     rows: np.ndarray | None
+    first: int
 
     def __init__(
-        self, name: str, data: bytes, head: _Head, headless: bool, problems: Problems
+        self,
+        name: str,
+        data: bytes,
+        head: _Head,
+        headless: bool,
+        above: int,
+        problems: Problems,
     ) -> None:
-        width = len(head.raw)
+        width, self.first = len(head.raw), above + (1 if headless else 2)
         ragged: list[tuple[int, int]] = []
 
         def skip(row: Any) -> str:
@@ -220,46 +231,35 @@ class _Content:
             )
         except pa.ArrowInvalid as error:
             content = pa.schema(kinds.items()).empty_table()
-            if "Empty CSV" not in str(error):
-                row = _open_quote(data, head.delimiter)
-                cause = "a quotation mark is not closed" if row else f"cannot be read ({error})"
-                cure = "close it, or remove it" if row else f"a row has at most {BLOCK:,} bytes"
-                problems.add(name, f"{cause}; {cure}", row=row or 1)
-        # A quotation mark that is never closed takes the rest of the file for one cell.
-        if content.num_rows and data.count(b'"') % 2:
-            row = _open_quote(data, head.delimiter)
-            if row is not None:
-                told = "a quotation mark is not closed; close it, or remove it"
-                problems.add(name, told, row=row)
+            if "Empty CSV" not in str(error) and not report_quotes(
+                name, data, head.delimiter, above, problems
+            ):
+                told = f"cannot be read ({error}); a row has at most {BLOCK:,} bytes"
+                problems.add(name, told, row=above + 1)
+        else:
+            # A quotation mark by mistake takes rows for a cell: those up to the next one, or all.
+            if b'"' in data and (data.count(b'"') % 2 or _have_lines(head.raw, content.columns)):
+                report_quotes(name, data, head.delimiter, above, problems)
         self.columns, self.rows = content.columns, None
         if ragged:
             numbers, found = (np.array(values) for values in zip(*ragged, strict=True))
             problems.add_rows(
                 name,
                 "",
-                numbers,
+                above + numbers,
                 lambda at: (
                     f"number of cells {found[at]}, but the header has {width}; put cells that "
                     "contain a delimiter into quotation marks"
                 ),
             )
-            everything = np.arange(1 if headless else 2, content.num_rows + len(numbers) + 2)
-            self.rows = np.setdiff1d(everything, numbers)[: content.num_rows]
+            everything = np.arange(self.first, self.first + content.num_rows + len(numbers))
+            self.rows = np.setdiff1d(everything, above + numbers)[: content.num_rows]
 
 
-def _open_quote(data: bytes, delimiter: str) -> int | None:
-    """Return the row in which a quotation mark opens that is never closed."""
-    row = 0
-    before = csv.field_size_limit(2**31 - 1)
-    try:
-        text = io.StringIO(data.decode("utf-8", "replace"), newline="")
-        for _ in csv.reader(text, delimiter=delimiter, strict=True):
-            row += 1
-    except csv.Error as error:
-        return row + 1 if "unexpected end" in str(error) else None
-    finally:
-        csv.field_size_limit(before)
-    return None
+def _have_lines(names: list[str], columns: list[Column]) -> bool:
+    """Return whether a cell contains the end of a line."""
+    cells = [pa.array(names, pa.string()), *columns]
+    return any(pc.any(pc.match_substring(each, end)).as_py() for each in cells for end in "\r\n")
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -160,10 +160,17 @@ def _columns(
         first, second = (first_named(table, [name]) or "" for name in pair)
     else:
         first, second = list(table.columns)[:2]
-    ends = (given.source or first, given.target or second)
+    # Where one end alone is given, it may be the other one of the usual two.
+    source = given.source or (second if given.target == first else first)
+    ends = (source, given.target or (first if given.source == second else second))
     notes = []
     if ends[0] == ends[1]:
-        problems.add(table.name, "is given as both ends of the edges", column=ends[0])
+        told = "is given as both ends of the edges; give another column as source or as target"
+        problems.add(table.name, told, column=ends[0])
+        return None
+    if given.weight in ends:
+        told = "is an end of the edges, and is given as the weight; give another column as one"
+        problems.add(table.name, f"{told} of the two", column=given.weight or "")
         return None
     if pair is None and not (given.source and given.target):
         notes.append(f"{table.name}: edges join the columns {ends[0]!r} and {ends[1]!r}")

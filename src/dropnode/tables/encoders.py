@@ -17,7 +17,7 @@ from dropnode.tables.files import read_table
 from dropnode.tables.problems import Problems
 from dropnode.tables.structure import Structure
 from dropnode.tables.table import Table
-from dropnode.tables.vectors import read_vectors
+from dropnode.tables.vectors import read_vectors, vectors_name
 from dropnode.tables.words import Words
 
 _KINDS: dict[str, type[Encoder]] = {
@@ -72,11 +72,15 @@ class Encoders:
         """The scaling of features that suits them, a ``feature_scaling`` of methods.
 
         Numbers and places in the graph are on one scale already, which is also that of the columns
-        beside them.
+        beside them. Vectors are in units of their own, which are not known to suit anything, so
+        that they are scaled where they are alone, whether a file or a column has them.
         """
+        vectors = [isinstance(encoder, Vectors) for encoder in self.columns]
+        vectors += [True] * bool(self.vector_size)
+        if self.structure or (any(vectors) and not all(vectors)):
+            return "none"
         counts = all(encoder.nonnegative for encoder in self.columns)
-        alone = not self.structure and not (self.columns and self.vector_size)
-        return "auto" if counts and alone else "none"
+        return "auto" if counts or all(vectors) else "none"
 
     def transform(self, table: Any, features: Any = None) -> Matrix:
         """Return the features of the rows of a table, encoded as the training rows were.
@@ -121,7 +125,7 @@ class Encoders:
             vectors = read_vectors(features, table.num_rows, problems)
             if vectors is not None and vectors.shape[1] != self.vector_size:
                 told = f"has vectors of {vectors.shape[1]:,} numbers; the model was trained with"
-                problems.add(str(features), f"{told} {self.vector_size:,}")
+                problems.add(vectors_name(features), f"{told} {self.vector_size:,}")
             blocks.append(vectors)
         return None if len(problems) > before else joined(blocks, self.sparse)
 

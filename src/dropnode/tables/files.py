@@ -6,6 +6,7 @@ Also any data frame that speaks Arrow, such as those of pandas, Polars and pyarr
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,10 @@ LINES = (".jsonl", ".ndjson")
 PARQUET = (".parquet", ".pq")
 
 ENDINGS = ", ".join([*DELIMITED, *LINES, *PARQUET])
+
+_INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas calls the index of its rows in Arrow and Parquet, if it has no name of its own: a
+count that is no longer whole, since rows were left out or sorted, and nothing about a node."""
 
 
 def read_table(
@@ -113,6 +118,8 @@ def checked_table(name: str, content: pa.Table, problems: Problems) -> Table | N
     columns: dict[str, Any] = {}
     sound = True
     for at, given in enumerate(content.column_names):
+        if _INDEX.fullmatch(given):
+            continue
         column = str(given).strip() or f"column {at + 1}"
         if column in columns:
             problems.add(name, "occurs twice; rename one", column=column)
@@ -122,7 +129,7 @@ def checked_table(name: str, content: pa.Table, problems: Problems) -> Table | N
             content.column(at).validate(full=True)
             columns[column] = common_type(content.column(at))
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            problems.add(name, f"cannot be read ({error}); write it again", column=column)
+            problems.add(name, f"cannot be read ({error}); write it again, as text", column=column)
             sound = False
     if not columns or not content.num_rows:
         problems.add(name, "is empty; expected columns with names and rows")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dropnode.graph.labels import UNKNOWN
 from dropnode.settings import shown
+from dropnode.tables.column_encoders import BOOLEANS
 from dropnode.tables.numbers import CODE, NUMBER
 from dropnode.tables.problems import Problems
 from dropnode.tables.table import Table, is_list, is_scalar, positions, texts
@@ -38,6 +39,9 @@ def read_labels(
     encoded = texts(column).dictionary_encode().combine_chunks()
     distinct = encoded.dictionary.to_pylist()
     names = [_name(text) for text in distinct]
+    small = [name.lower() for name in names]
+    if {*small} <= {*BOOLEANS} and len({*small}) < len({*names}):
+        names = small  # As in features, TRUE and true are the same.
     if distinct and all(map(_is_quantity, distinct)) and not all(map(_WHOLE.fullmatch, distinct)):
         sample = shown(next(text for text in distinct if not _WHOLE.fullmatch(text)))
         told = f"labels such as {sample} are quantities; a classifier needs classes"
@@ -92,10 +96,10 @@ def _name(text: str) -> str:
 
     Examples
     --------
-    >>> _name("2.0"), _name("+3"), _name("02"), _name("v2.0")
-    ('2', '3', '02', 'v2.0')
+    >>> _name("2.0"), _name("+3"), _name("-0"), _name("02"), _name("v2.0")
+    ('2', '3', '0', '02', 'v2.0')
     """
-    return text.partition(".")[0].removeprefix("+") if _WHOLE.fullmatch(text) else text
+    return str(int(text.partition(".")[0])) if _WHOLE.fullmatch(text) else text
 
 
 def _is_json(text: str) -> bool:
@@ -107,7 +111,8 @@ def _is_json(text: str) -> bool:
 
 
 def _is_quantity(text: str) -> bool:
-    return re.match(NUMBER, text) is not None and re.match(CODE, text) is None
+    # Digits of ASCII, as everywhere else: Arrow's expressions know no others.
+    return bool(re.match(NUMBER, text, re.ASCII)) and not re.match(CODE, text, re.ASCII)
 
 
 def _key(name: str) -> tuple[int, int, str]:

@@ -81,12 +81,16 @@ def read_new_nodes(
         raise ConfigError("the model was trained without edges; give nodes alone")
     if encoders.structure is not None and edges is None:
         raise ConfigError("the model knows nodes by their edges; give edges too")
+    if encoders.structure is not None and features is not None:
+        raise ConfigError("the model knows nodes by their edges; it has no use for features")
+    if edges is None and any(each is not None for each in (source, target, weight)):
+        raise ConfigError("source, target and weight are columns of edges, which is None")
     problems = Problems()
     table = read_table(nodes, "nodes", problems)
     name = None
     if table is not None:
-        known = encoders.id if encoders.id in table.columns else None
-        name = id_column(table, known if id is None else id, problems)
+        # Not the first column, if that of training is missing: other values would be taken for ids.
+        name = id_column(table, encoders.id or None if id is None else id, problems)
     if table is not None and not table.num_rows:
         problems.add(table.name, "has no rows below its header; expected one per node")
     trained, columns = texts_of(graph.ids), EdgeColumns(source, target, weight)

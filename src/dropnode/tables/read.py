@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from dropnode.graph.edges import Links, matrix_links, to_adjacency
 from dropnode.graph.labels import to_codes
 from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.graph.nodes import to_nodes
-from dropnode.settings import count, read_value
+from dropnode.settings import count, read_value, shown
 from dropnode.settings import seed as seed_field
 from dropnode.tables.column_encoders import Encoder
 from dropnode.tables.columns import ColumnReport, Roles, fit_columns
@@ -30,7 +30,10 @@ from dropnode.tables.labels import read_labels
 from dropnode.tables.problems import Problems
 from dropnode.tables.structure import Structure
 from dropnode.tables.table import Column, find_column
-from dropnode.tables.vectors import read_vectors
+from dropnode.tables.vectors import read_vectors, vectors_name
+
+NEIGHBOURS = 10
+"""How many nodes a node is joined to if there are no edges and nobody says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,7 @@ def read_tables(
     source: str | None = None,
     target: str | None = None,
     weight: str | None = None,
-    n_neighbors: int = 10,
+    n_neighbors: int | None = None,
     seed: int = 0,
 ) -> Tables:
     """Read a graph from a table of nodes and a table of edges.
@@ -104,8 +107,8 @@ def read_tables(
         Columns to leave out.
     source, target, weight : str, optional
         The columns of the table of edges, if they have unusual names.
-    n_neighbors : int
-        How many nodes a node is joined to if there are no edges.
+    n_neighbors : int, optional
+        How many nodes a node is joined to if there are no edges; by default 10.
     seed : int
         Seed of the features of nodes that have none: their degree and their place in the graph.
 
@@ -135,7 +138,16 @@ def read_tables(
     of_nodes = (label, id, features, text, categories, lists, drop)
     if nodes is None and any(each is not None for each in of_nodes):
         raise ConfigError("label, id, features and columns belong to nodes, which is None")
-    read_value(int, n_neighbors, "n_neighbors", count())
+    if edges is None and any(each is not None for each in (source, target, weight)):
+        raise ConfigError("source, target and weight are columns of edges, which is None")
+    if edges is not None and n_neighbors is not None:
+        raise ConfigError(
+            f"n_neighbors = {shown(n_neighbors)} joins nodes that have no edges, but there are "
+            "edges; leave one of the two out"
+        )
+    neighbours = read_value(
+        int, NEIGHBOURS if n_neighbors is None else n_neighbors, "n_neighbors", count()
+    )
     read_value(int, seed, "seed", seed_field())
     roles = Roles.of(text=text, categories=categories, lists=lists, drop=drop)
     problems = Problems()
@@ -148,12 +160,12 @@ def read_tables(
         read = _Nodes(found.table.name, _ends(found))
     if read is not None and found is not None:
         links = found.links(read.ids, f"in {read.name}", problems)
-    elif edges is None and read is not None and not read.blocks:
+    elif edges is None and read is not None and not read.blocks and not len(problems):
         problems.add(read.name, "has no column that becomes features, and there are no edges")
     problems.check()
     assert read is not None
     if found is None:
-        return _joined_by_nearness(read, n_neighbors)
+        return _joined_by_nearness(read, neighbours)
     return _joined_by_edges(read, found, links, seed)
 
 
@@ -175,12 +187,13 @@ class _Nodes:
         """How many features are those of a file."""
         return self.blocks[-1].shape[1] if len(self.blocks) > len(self.columns) else 0
 
-    def graph(self, features: Matrix, links: Links) -> Graph:
-        """Return the graph of the nodes."""
+    def graph(self, features: Matrix, links: Links, source: str) -> Graph:
+        """Return the graph of the nodes; warnings about edges name the ``source`` of these."""
         ids = graph_ids(self.ids)
         classes = self.classes or to_codes(None, len(ids), None)
         nodes = (to_nodes(features)[0], ids)
-        return Graph.from_parts(nodes, links, classes, name=Path(self.name).name)
+        graph = Graph.from_parts(nodes, links, classes, name=Path(source).name)
+        return replace(graph, name=Path(self.name).name)
 
 
 def _read_nodes(
@@ -198,8 +211,8 @@ def _read_nodes(
     if not table.num_rows:
         problems.add(table.name, "has no rows below its header; expected one per node")
         return None
-    roles.check(table, problems)
     name = id_column(table, id, problems)
+    roles.check(table, {"ids": name, "labels": label}, problems)
     has_label = label is not None and find_column(table, label, "labels", problems)
     if name is None:
         return None
@@ -224,7 +237,7 @@ def _read_nodes(
         if vectors is not None:
             blocks.append(vectors)
             told = f"vectors of {vectors.shape[1]:,} numbers, as they are"
-            others.append(ColumnReport(_name_of(features), told, vectors.shape[1]))
+            others.append(ColumnReport(vectors_name(features), told, vectors.shape[1]))
     return _Nodes(
         table.name,
         ids,
@@ -241,7 +254,7 @@ def _joined_by_edges(read: _Nodes, found: EdgeTable, links: Links, seed: int) ->
     nodes = len(read.ids)
     pairs, once = one_way(links, nodes)
     notes = [*read.notes, *found.notes]
-    if once == pairs:
+    if pairs and once == pairs:
         notes.append(
             f"{found.table.name}: every edge is listed once, and counts in both directions"
         )
@@ -257,7 +270,7 @@ def _joined_by_edges(read: _Nodes, found: EdgeTable, links: Links, seed: int) ->
         sparse = False
         structure, features = Structure.fit(adjacency, seed)
         reports = (*reports, ColumnReport("the edges", structure.told(), structure.width))
-    graph = read.graph(features, links)
+    graph = read.graph(features, links, found.table.name)
     encoders = Encoders(read.id, read.columns, read.vector_size, structure, 0, sparse)
     repairs = (f"{found.table.name}: {note}" for note in graph.notes)
     return Tables(graph, encoders, reports, (*notes, *repairs))
@@ -267,9 +280,11 @@ def _joined_by_nearness(read: _Nodes, n_neighbors: int) -> Tables:
     sparse = are_sparse(read.blocks)
     features = joined(read.blocks, sparse)
     adjacency = NeighbourIndex(features, n_neighbors).graph()
-    graph = read.graph(features, matrix_links(adjacency, np.arange(len(read.ids))))
+    links = matrix_links(adjacency, np.arange(len(read.ids)))
+    graph = read.graph(features, links, read.name)
     encoders = Encoders(read.id, read.columns, read.vector_size, None, n_neighbors, sparse)
-    told = f"without edges, every node is joined to its {n_neighbors} nearest nodes"
+    nearest = min(n_neighbors, len(read.ids) - 1)
+    told = f"without edges, every node is joined to its {nearest} nearest nodes"
     return Tables(graph, encoders, read.reports, (*read.notes, told))
 
 
@@ -277,7 +292,3 @@ def _ends(edges: EdgeTable) -> Column:
     """Return the ids of all ends of edges, in the order in which they first occur."""
     both = pa.chunked_array([*edges.source.chunks, *edges.target.chunks], pa.string())
     return pa.chunked_array([pc.unique(both.drop_null())])
-
-
-def _name_of(features: Any) -> str:
-    return str(features) if isinstance(features, str | Path) else "features"

@@ -47,9 +47,12 @@ def table_blocks(
 def _csv_blocks(
     path: Path, usual: str, problems: Problems, is_data: Callable[[list[str]], bool]
 ) -> Iterator[tuple[Table, float]]:
-    """Yield parts that end with a line; a cell that contains a line end is a problem."""
+    """Yield parts that end with a line; a cell that contains a line end is a problem.
+
+    A file without rows is one part without any.
+    """
     size, header, rows = max(path.stat().st_size, 1), b"", 0
-    headless = False
+    headless = found = False
 
     def is_row(names: list[str]) -> bool:
         nonlocal headless
@@ -58,17 +61,22 @@ def _csv_blocks(
         return headless
 
     with path.open("rb") as file:
-        while data := file.read(BYTES):
+        while (data := file.read(BYTES)) or not rows:
             data += file.readline()
-            name = f"{path}, below row {rows:,}" if rows else str(path)
-            table = read_csv(name, header + data, usual, problems, is_row)
+            if found and not data.strip():
+                rows += data.count(b"\n")
+                continue
+            # The header stands above every part, and counts once.
+            above = rows - bool(header)
+            table = read_csv(str(path), header + data, usual, problems, is_row, above)
             if table is None or len(problems):
                 return
             if not rows and not headless:
                 header = data[: data.index(b"\n") + 1] if b"\n" in data else b""
-            if table.num_rows:
+            if table.num_rows or (not found and file.tell() >= size):
+                found = True
                 yield table, file.tell() / size
-            rows += data.count(b"\n")
+            rows += data.count(b"\n") + (not data.endswith(b"\n"))
 
 
 def _parquet_blocks(path: Path, problems: Problems) -> Iterator[tuple[Table, float]]:

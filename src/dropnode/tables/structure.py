@@ -58,7 +58,9 @@ class Structure:
         """Return the structure of a graph, and the features of its nodes."""
         degrees = _log_degrees(adjacency)
         dimensions = max(min(DIMENSIONS, adjacency.shape[0] - 1), 0)
-        structure = cls(dimensions, float(degrees.mean()), float(degrees.std()) or 1.0)
+        # Of equal numbers, the mean is rounded, so that their deviation need not be 0.
+        deviation = 1.0 if degrees.min() == degrees.max() else float(degrees.std())
+        structure = cls(dimensions, float(degrees.mean()), deviation)
         places = _places(adjacency, dimensions, seed)
         return structure, structure._features(places, degrees)
 

@@ -6,7 +6,7 @@ All else, such as dates, stays as it is, and no encoder takes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -92,6 +92,8 @@ def common_type(column: Column) -> Column:
         return column.cast(pa.float64())
     if is_list(kind):
         inner = common_type(pa.chunked_array([], kind.value_type)).type
+        if pa.types.is_uint64(kind.value_type) and not fits(pc.list_flatten(column)):
+            inner = pa.string()
         return column.cast(pa.list_(inner))
     if pa.types.is_null(kind):
         return column.cast(pa.string())
@@ -170,14 +172,12 @@ def positions(mask: Any) -> np.ndarray:
     return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
 
 
-def find_column(
-    table: Table, name: str, what: str, problems: Problems, *, more: Sequence[str] = ()
-) -> bool:
+def find_column(table: Table, name: str, what: str, problems: Problems) -> bool:
     """Return whether a table has a column that was asked for; if not, that is a problem."""
     if name in table.columns:
         return True
     known = list(table.columns)
-    told = suggestion(str(name), [*known[:20], *more])
+    told = suggestion(str(name), known[:20])
     if len(known) == 1:
         told += "; only commas, semicolons and tabs are recognised between columns"
     problems.add(table.name, f"has no column {shown(name)} for the {what}{told}")

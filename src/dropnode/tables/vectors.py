@@ -34,10 +34,9 @@ def read_vectors(source: Any, rows: int, problems: Problems) -> Matrix | None:
     problems : Problems
         Gets what is wrong with the vectors.
     """
-    is_file = isinstance(source, str | Path)
-    name = str(source) if is_file else "features"
+    name = vectors_name(source)
     try:
-        given = _load(to_path(source)) if is_file else source
+        given = _load(to_path(source)) if isinstance(source, str | Path) else source
         matrix = to_float32(given, name)
     except OSError as error:
         problems.add(name, f"cannot be read ({explained(error)})")
@@ -61,6 +60,11 @@ def read_vectors(source: Any, rows: int, problems: Problems) -> Matrix | None:
         lambda at: "a number is missing, infinite or too large for float32; replace it",
     )
     return None if len(bad_rows) else matrix
+
+
+def vectors_name(source: Any) -> str:
+    """Return what vectors are called in messages."""
+    return str(source) if isinstance(source, str | Path) else "features"
 
 
 def _load(path: Path) -> Any:

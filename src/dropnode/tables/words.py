@@ -15,7 +15,7 @@ from dropnode.graph.arrays import Matrix
 from dropnode.settings import count
 from dropnode.tables.column_encoders import Encoder
 from dropnode.tables.problems import Problems
-from dropnode.tables.table import Column, Table, is_text
+from dropnode.tables.table import Column, Table, is_text, texts
 
 MOST_WORDS = 20_000
 """The most words of a text column; the most frequent ones are kept."""
@@ -51,16 +51,16 @@ class Words(Encoder):
         """Fit to a column of text; None if there are no words in it."""
         from sklearn.feature_extraction.text import CountVectorizer
 
-        texts = pc.fill_null(text, "").to_pylist()
+        given = _present(text)
         # A word in a single row joins it to no other. A table too small to repeat any keeps all.
         for least in (2, 1):
             try:
                 counter = CountVectorizer(max_features=MOST_WORDS, min_df=least, binary=True)
-                found = counter.fit_transform(texts)
+                found = counter.fit_transform(given)
             except ValueError:  # Says that no word is left.
                 continue
             words = tuple(map(str, counter.get_feature_names_out()))
-            return cls(column, words, tuple(found.sum(axis=0).A1.tolist()), len(texts))
+            return cls(column, words, tuple(found.sum(axis=0).A1.tolist()), len(given))
         return None
 
     @property
@@ -88,9 +88,14 @@ class Words(Encoder):
         if not is_text(column):
             problems.add(table.name, f"{column.type} where text is expected", column=self.column)
             return sp.csr_array((len(column), self.width), dtype=np.float32)
-        weights = self._vectorizer.transform(pc.fill_null(column, "").to_pylist())
+        weights = self._vectorizer.transform(_present(column))
         return sp.csr_array(weights, dtype=np.float32)
 
     def told(self) -> str:
         """Return what the column became, in a few words."""
         return f"text, {self.width:,} words"
+
+
+def _present(column: Column) -> list[str]:
+    """Return the texts of a column, none where one stands for a missing value."""
+    return pc.fill_null(texts(column), "").to_pylist()
