@@ -226,3 +226,14 @@ def test_trials_that_expand_beyond_memory_are_an_error(
     (tmp_path / "trials.csv.gz").write_bytes(gzip.compress(bytes(50 * 2**20), compresslevel=1))
     with pytest.raises(WorkError, match="of memory"):
         _import(tmp_path / "trials.csv.gz")
+
+
+def test_a_lock_that_can_only_be_read_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FolderLock(tmp_path):
+        pass
+    # Root may write to every file, so that permissions alone would not show it.
+    monkeypatch.setattr("dropnode.locks.os.access", lambda path, mode: False)
+    with pytest.raises(WorkError, match=r"is read-only; choose a folder where you may write"):
+        FolderLock(tmp_path)

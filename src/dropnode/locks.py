@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Self
 
 from dropnode.errors import ConfigError, WorkError
+
+ELSEWHERE = "choose a folder where you may write"
 
 
 class FolderLock:
@@ -38,6 +41,10 @@ class FolderLock:
             self.connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         except sqlite3.OperationalError as error:
             raise _unusable(path, error) from error
+        if not os.access(path, os.W_OK) and path.exists():
+            # SQLite would open it to be read, and lock nothing.
+            self.connection.close()
+            raise WorkError(f"{path} is read-only; {ELSEWHERE}")
         try:
             self.connection.execute("begin exclusive")
         except sqlite3.DatabaseError as error:
@@ -46,7 +53,7 @@ class FolderLock:
                 raise _unusable(path, error) from error
             raise ConfigError(
                 f"another process is writing to {folder}; wait for it to end, or choose another "
-                "folder with --out"
+                "folder"
             ) from error
 
     def __enter__(self) -> Self:
@@ -78,5 +85,5 @@ def _unusable(path: Path, error: sqlite3.Error) -> WorkError:
     if is_damaged(error):
         cure = "it only locks the folder and holds nothing: delete it"
     else:
-        cure = "choose a writable folder with --out"
+        cure = ELSEWHERE
     return WorkError(f"{path} cannot be used ({error}); {cure}")

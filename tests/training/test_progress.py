@@ -49,6 +49,15 @@ def test_a_terminal_shows_epoch_losses_accuracy_and_time_left(width: int) -> Non
     assert ("grand on digits" in text) == (width == 120)
 
 
+@pytest.mark.parametrize("title", ["grand on a[/x].npz", "grand on data[v2]/graph.npz"])
+def test_a_title_is_shown_as_it_is(title: str) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    with ProgressBar(title, console) as bar:
+        bar.on_epoch(phase(), Outcome([record(1)]))
+    assert title in screen.getvalue()
+
+
 def test_nothing_is_made_up_where_nothing_validates() -> None:
     text = shown(120, record(1, val_loss=math.nan))
     assert "val" not in text

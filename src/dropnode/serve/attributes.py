@@ -51,8 +51,7 @@ class Attributes:
         table = read_table(path, "nodes", problems)
         name = None
         if table is not None:
-            known = served.model.encoders.id
-            name = id_column(table, known if known in table.columns else None, problems)
+            name = id_column(table, served.model.encoders.id or None, problems)
         problems.check()
         assert table is not None
         assert name is not None

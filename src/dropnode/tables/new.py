@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.graph.arrays import Matrix
-from dropnode.graph.edges import to_adjacency
+from dropnode.graph.edges import attached_links
 from dropnode.graph.neighbours import NeighbourIndex
 from dropnode.tables.edges import EdgeColumns, EdgeTable, read_edges
 from dropnode.tables.encoders import Encoders
@@ -128,10 +128,9 @@ def _attached(
     source, target, weights = links
     ours = (source < known) & (target < known)
     links = source[~ours], target[~ours], weights[~ours]
-    adjacency, repairs = to_adjacency(links, np.arange(known + new))
+    to_known, among, repairs = attached_links(links, known, new)
     notes = [*found.notes, *(f"{found.table.name}: {note}" for note in repairs)]
     if ours.any():
         told = f"edges between nodes of the training graph left out: {int(ours.sum()):,}"
         notes.append(f"{found.table.name}: {told}")
-    rows = adjacency[known:]
-    return sp.csr_array(rows[:, :known]), sp.csr_array(rows[:, known:]), notes
+    return to_known, among, notes

@@ -18,9 +18,9 @@ class Bar:
         self.title, self.console = title, console
         wide = console.width >= 100
         self.bar = Progress(
-            *([TextColumn("[bold]{task.description}")] if wide else []),
+            *([TextColumn("{task.description}", style="bold", markup=False)] if wide else []),
             BarColumn(bar_width=16 if wide else 8),
-            TextColumn("{task.fields[shown]}"),
+            TextColumn("{task.fields[shown]}", markup=False),
             *more,
             console=console,
             transient=True,
