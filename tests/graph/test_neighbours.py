@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dropnode.errors import GraphError
 from dropnode.graph import Graph
@@ -216,3 +217,26 @@ def test_links_need_no_query_of_all_rows_unless_rows_have_copies(copies: int) ->
     expected = naive_edges(new, training, 4, same=False)
     # Which of the copies are joined is arbitrary; all of them weigh the same.
     np.testing.assert_allclose(np.sort(found), np.sort(expected), rtol=1e-3)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("rows", [300, 1500, 2500])
+def test_neighbours_are_the_same_for_any_number_of_threads(form: Any, rows: int) -> None:
+    """Many rows are equally far, as in tables of counts, so that which are the nearest is open."""
+    table = np.random.default_rng(rows).integers(0, 3, (rows, 20)).astype(np.float32)
+    new = form(table[:7] + 1.0)
+    found = []
+    for threads in (1, 2, 5):
+        with threadpool_limits(threads, user_api="openmp"):
+            index = NeighbourIndex(form(table), 6)
+            found.append((index.graph(), index.links(new)))
+    for graph, attached in found[1:]:
+        assert (graph != found[0][0]).nnz == 0
+        assert (attached != found[0][1]).nnz == 0
+
+
+def test_a_limit_on_threads_is_taken_back() -> None:
+    with threadpool_limits(5, user_api="openmp"):
+        nearest_neighbour_graph(points(0, 50), 3)
+        now = ThreadpoolController().select(user_api="openmp").info()
+        assert {pool["num_threads"] for pool in now} == {5}

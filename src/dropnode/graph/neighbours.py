@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,10 @@ import scipy.sparse as sp
 from dropnode.errors import GraphError
 from dropnode.graph.arrays import Matrix, held_like, lighter
 from dropnode.graph.nodes import to_nodes
+
+ROWS_PER_THREAD = 1024
+"""From how many rows for each thread scikit-learn divides the rows that are asked about among its
+threads. With fewer, it divides those that are searched."""
 
 SAMPLE = 1000
 """How many rows are looked at to estimate how far apart rows usually are."""
@@ -75,9 +81,7 @@ class NeighbourIndex:
             )
         if self._rows == 1:
             return sp.csr_array(np.ones((new.shape[0], 1), dtype=np.float32))
-        distances, nearest = self._index.kneighbors(
-            held_like(new, self.features), n_neighbors=min(self.k, self._rows)
-        )
+        distances, nearest = self._query(held_like(new, self.features), min(self.k, self._rows))
         rows, places = np.unique(nearest, return_inverse=True)
         own, theirs = distances[:, -1], self._distance_to_last(rows)
         # The median over all rows costs a query of all. It is not needed if no σ is raised.
@@ -90,7 +94,7 @@ class NeighbourIndex:
         """Return the distances from some indexed rows to the last of their nearest others."""
         # Of a row's nearest, one is the row itself.
         count = min(self.k, self._rows - 1) + 1
-        distances, _ = self._index.kneighbors(self.features[rows], n_neighbors=count)
+        distances, _ = self._query(self.features[rows], count)
         return np.asarray(distances[:, -1])
 
     @cached_property
@@ -120,7 +124,18 @@ class NeighbourIndex:
         """Distances from every indexed row to its nearest others, and which these are."""
         # Without an argument, scikit-learn leaves each row out of its own neighbours, but not
         # copies of the row.
-        distances, nearest = self._index.kneighbors()
+        return self._query(None, None)
+
+    def _query(self, rows: Matrix | None, count: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distances from rows to their nearest indexed ones, and which these are.
+
+        Of rows that are equally far, and of which not all are among the nearest, scikit-learn takes
+        the first, but with many threads for few rows it takes what a thread happens to find.
+        """
+        # Before the limit, which is for the libraries that are loaded.
+        index, asked = self._index, self._rows if rows is None else rows.shape[0]
+        with _at_most(max(1, (asked - 1) // ROWS_PER_THREAD)):
+            distances, nearest = index.kneighbors(rows, n_neighbors=count)
         return distances, nearest
 
     def _reach_of(self, distances: np.ndarray) -> np.ndarray:
@@ -128,6 +143,25 @@ class NeighbourIndex:
         # A row with k copies would have a σ of 0, and be cut off from all but its copies.
         usual = np.median(self._between[0][:, -1]) or 1.0
         return np.maximum(distances, 0.1 * usual)
+
+
+@contextmanager
+def _at_most(threads: int) -> Iterator[None]:
+    """Limit OpenMP on this thread for the duration of a ``with`` block."""
+    pools = _pools().select(user_api="openmp")
+    if all(pool["num_threads"] <= threads for pool in pools.info()):
+        yield
+        return
+    with pools.limit(limits=threads):
+        yield
+
+
+@cache
+def _pools() -> Any:
+    # To look for them takes longer than a query for one row.
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _edges(
