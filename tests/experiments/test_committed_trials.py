@@ -38,7 +38,7 @@ FIXED = {
     "robustness-prbcd": (160, "9a26b8371cf0db31"),
     "robustness-random": (440, "e885dfaa2c6a3836"),
     "sensitivity": (300, "013c47c199c24354"),
-    "table1": (1171, "279d3a11d2f8644c"),
+    "table1": (1251, "70d280a50f04f019"),
     "table1-grand": (685, "491019bddbebf635"),
     "theory": (11, "71f9a9256edc95c0"),
     "tune-fast": (160, "7b6f981c983b5aba"),
