@@ -39,7 +39,7 @@ FIXED = {
     "robustness-random": (440, "e885dfaa2c6a3836"),
     "sensitivity": (300, "013c47c199c24354"),
     "table1": (1251, "70d280a50f04f019"),
-    "table1-grand": (685, "491019bddbebf635"),
+    "table1-grand": (735, "4775e303a415a25d"),
     "theory": (11, "71f9a9256edc95c0"),
     "tune-fast": (160, "7b6f981c983b5aba"),
     "tune-large": (312, "0ae4ee2b2fa9ab86"),
