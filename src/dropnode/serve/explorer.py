@@ -153,7 +153,8 @@ class Explorer:
             lengths = {len(each) for each in new.vectors}
             if len(new.vectors) != len(new.nodes) or len(lengths) != 1:
                 raise ConfigError("vectors: expected one per node, all of one length")
-            vectors = np.array(new.vectors, dtype=np.float32)
+            # What is too large for float32 is told by the one who reads it.
+            vectors = np.array(new.vectors, dtype=np.float64)
         found = served.model.predict_new(
             _table(new.nodes), _edges(new.edges) if new.edges else None, features=vectors
         )
