@@ -22,7 +22,7 @@ from dropnode.experiments.architectures import (
     controlled_search,
     random_search,
 )
-from dropnode.experiments.folders import TUNING, check_owner
+from dropnode.experiments.owners import TUNING, check_owner
 from dropnode.files import seal, unseal
 from dropnode.graph import Graph, Split
 from dropnode.locks import FolderLock

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from dropnode.errors import ConfigError, GraphError, TrainingError
-from dropnode.experiments.folders import ARCHITECTURES, check_owner
+from dropnode.experiments.owners import ARCHITECTURES, check_owner
 from dropnode.experiments.trials import Trial
 from dropnode.files import SEAL, atomic_write, remove_leftovers, seal, unseal, write_json
 from dropnode.graph import Graph, Split

@@ -20,8 +20,8 @@ from typing import Any
 from dropnode.data import fetch
 from dropnode.errors import ConfigError, DataError, WorkError
 from dropnode.experiments.exchange import add_missing, export_trials, read_trials
-from dropnode.experiments.folders import EXPERIMENT, check_owner
 from dropnode.experiments.measures import not_standard
+from dropnode.experiments.owners import EXPERIMENT, check_owner
 from dropnode.experiments.record import Record
 from dropnode.experiments.references import Reference
 from dropnode.experiments.report import write_report

@@ -27,7 +27,7 @@ import numpy as np
 import yaml
 
 from dropnode.errors import ConfigError, WorkError
-from dropnode.experiments.folders import TUNING, check_owner
+from dropnode.experiments.owners import TUNING, check_owner
 from dropnode.experiments.references import Reference
 from dropnode.experiments.run import Job
 from dropnode.experiments.runner import (
