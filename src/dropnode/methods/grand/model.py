@@ -132,7 +132,8 @@ class Grand(NodeClassifier):
         head if the features themselves have to be propagated. Plain torch computes the rest.
         """
         self._step = self._first = None
-        head, tensors, order = self.head, self.tensors, self.config.order
+        head, tensors = self.head, self.tensors
+        order, views = self.config.order, self.config.augmentations
         # The kernels that propagate features read a sparse matrix, and have no fixed norm.
         propagates = isinstance(tensors.features, SparseMatrix) and not isinstance(
             head.norm1, FixedNorm
@@ -140,10 +141,10 @@ class Grand(NodeClassifier):
         if not usable(self.device) or not (head.commutes or propagates):
             return
         if isinstance(head, DenseHead) and not head.graph_layers:
-            self._step = Step(head, tensors.features, tensors.operator, order, self._task())
+            self._step = Step(head, tensors.features, tensors.operator, order, views, self._task())
         elif not head.commutes:
             assert isinstance(tensors.features, SparseMatrix)
-            self._first = First(head, tensors.features, tensors.operator, order)
+            self._first = First(head, tensors.features, tensors.operator, order, views)
 
     def _task(self) -> Task:
         """Return the labels and the weights of both losses for the kernels."""

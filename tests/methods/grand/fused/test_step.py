@@ -185,13 +185,22 @@ def test_other_sizes_and_rates(
     assert_same_step(configure(**(NORMS[norm] | changes)), blocks)
 
 
-@pytest.mark.parametrize(("order", "small"), [(1, False), (12, True)])
+@pytest.mark.parametrize(
+    ("order", "augmentations", "small"), [(1, 1, False), (12, 1, True), (1, 4, True)]
+)
 @pytest.mark.parametrize("perturbation", ["dropnode", "dropout", "dropedge"])
 def test_both_ways_to_propagate_features(
-    blocks: Graph, configure: Configure, perturbation: str, order: int, small: bool
+    blocks: Graph,
+    configure: Configure,
+    perturbation: str,
+    order: int,
+    augmentations: int,
+    small: bool,
 ) -> None:
-    """By sums of rows of Ā where hops are many, otherwise hop by hop."""
-    config = configure(perturbation=perturbation, order=order, input_dropout=0.5)
+    """By sums of rows of Ā where hops or views are many, otherwise hop by hop."""
+    config = configure(
+        perturbation=perturbation, order=order, augmentations=augmentations, input_dropout=0.5
+    )
     step = prepared(config, blocks)._step
     assert step is not None
     assert (step.first.small is not None) == small  # type: ignore[attr-defined]

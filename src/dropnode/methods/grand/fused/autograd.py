@@ -26,12 +26,14 @@ class First:
     operator : SparseMatrix
         Â of the unperturbed graph.
     order : int
+    views : int
+        The number of augmentations of each step.
     """
 
     def __init__(
-        self, head: Head, features: SparseMatrix, operator: SparseMatrix, order: int
+        self, head: Head, features: SparseMatrix, operator: SparseMatrix, order: int, views: int
     ) -> None:
-        self.layer = Propagated(head, features, operator, order)
+        self.layer = Propagated(head, features, operator, order, views)
         self.hidden = head.weight1.shape[1]
         self.calls = 0
         first = ("weight1", "norm1.weight", "norm1.bias")

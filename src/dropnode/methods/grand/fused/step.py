@@ -41,6 +41,8 @@ class Step:
     operator : SparseMatrix
         Â of the unperturbed graph.
     order : int
+    views : int
+        The number of augmentations of each step.
     task : rows.Task
         The labels, and weights with which both losses are sums over nodes and views.
     """
@@ -51,6 +53,7 @@ class Step:
         features: Features,
         operator: SparseMatrix,
         order: int,
+        views: int,
         task: rows.Task,
     ) -> None:
         self.head = head
@@ -62,7 +65,7 @@ class Step:
             self.first = Commuted(head, features, order)
         else:
             assert isinstance(features, SparseMatrix)
-            self.first = Propagated(head, features, operator, order)
+            self.first = Propagated(head, features, operator, order, views)
         self.parameters = dict(head.named_parameters())
 
     def __call__(
