@@ -24,8 +24,9 @@ experiments serve bench cli
 """Modules and packages of dropnode; each may import those before it."""
 
 METHODS = (
-    "tensors presets base ensemble graph_attention grand grand_plus baselines table listing".split()
-)
+    "tensors presets base new_rows ensemble graph_attention grand grand_plus baselines table "
+    "listing"
+).split()
 """The same inside ``methods``."""
 
 

@@ -17,6 +17,7 @@ from dropnode.data import load_dataset
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import NodeClassifier
+from dropnode.methods.grand_plus.model import GrandPlus
 from dropnode.methods.table import METHODS, make_method
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.randomness import Stream
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("features_as_given")
 
 REFUSED = {
     "grand-gat",
-    "grand-plus",
     "boosting",
     "gat",
     "graphunet",
@@ -44,6 +44,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "three layers": ("gcn", {"layers": 3}),
     "fewer units than neighbours": ("gcn", {"hidden": 2, "layers": 3}),
     "no hop": ("grand", {"order": 0}),
+    "walk": ("grand-plus", {"walk": "ppr"}),
+    "two layers after a walk": ("grand-plus", {"walk": "average", "layers": 2, "batch_norm": True}),
     "batch norm": ("grand", {"batch_norm": True}),
     "fixed norm": ("grand", {"batch_norm": True, "input_norm": "fixed"}),
     "scaled at inference": ("grand", {"mask_scaling": "inference", "drop_rate": 0.4}),
@@ -104,13 +106,25 @@ def by_autograd(method: NodeClassifier, node: int, direction: np.ndarray) -> np.
     features = (held if isinstance(held, torch.Tensor) else held.to_dense()).clone()
     features.requires_grad_()
     method.network.eval()
-    logits = method.classify(GraphTensors(features, method.tensors.adjacency))
+    if isinstance(method, GrandPlus):
+        logits = by_a_dense_walk(method, features)
+    else:
+        logits = method.classify(GraphTensors(features, method.tensors.adjacency))
     (logits[node] @ torch.from_numpy(direction).float()).backward()
     assert features.grad is not None
     return (features * features.grad).detach().double().numpy()
 
 
-SPARSE = ("grand", "batch norm", "convolutions with batch norm", "gcn", "sgc")
+def by_a_dense_walk(method: GrandPlus, features: torch.Tensor) -> torch.Tensor:
+    """The formula of GRAND+ spelt out, since its exact propagation has no gradient."""
+    adjacency = method.tensors.adjacency.toarray().astype(np.float64) + np.eye(NODES)
+    walk = adjacency / adjacency.sum(axis=1, keepdims=True)
+    powers = [share * np.linalg.matrix_power(walk, n) for n, share in enumerate(method.shares)]
+    weight, offset = method.head.folded(0)
+    return method.head.rest(torch.from_numpy(sum(powers)).float() @ features @ weight + offset)
+
+
+SPARSE = ("grand", "batch norm", "convolutions with batch norm", "walk", "gcn", "sgc")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +344,18 @@ def test_methods_that_cannot_be_taken_apart_say_which_can(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         explain(method, 0)
     assert "cannot be taken apart" in str(caught.value)
-    assert "use grand with another head than 'gat', or one of gcn, " in str(caught.value)
+    assert (
+        "grand with another head than 'gat', grand-plus with node_norm = false, or one of gcn, "
+        in (str(caught.value))
+    )
+
+
+def test_a_node_norm_is_not_linear() -> None:
+    changes = {"max_epochs": 1, "node_norm": True}
+    method = make_method("grand-plus", "any", changes=changes).method
+    train(method, ring(NODES), seed=0)
+    with pytest.raises(ConfigError, match="grand-plus with a node norm cannot be taken apart"):
+        explain(method, 0)
 
 
 @pytest.mark.parametrize(

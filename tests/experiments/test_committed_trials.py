@@ -25,6 +25,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 FIXED = {
     "dropnode-vs-dropout": (240, "547064d65573277e"),
+    "efficiency": (140, "43dfdd5cd599151e"),
     "generalization": (90, "931a9dadabcf2890"),
     "hyperparameters": (360, "e30ea44027e8c5b4"),
     "initialisation": (80, "0b15707149f6185e"),

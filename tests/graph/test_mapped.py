@@ -260,6 +260,10 @@ def test_a_model_is_saved_without_the_graph_and_finds_it_again(
     assert isinstance(again.graph_, MappedGraph)
     np.testing.assert_array_equal(again.predict_proba(), model.predict_proba())
     os.rename(folder, tmp_path / "elsewhere")
+    with pytest.raises(
+        ModelError, match=r"the graph in .*graph, which cannot be opened: .*put that"
+    ):
+        load_model(tmp_path / "model")
     stored(sbm.make(**SMALL, seed=1), folder)
     with pytest.raises(ModelError, match="is not the graph that the model was trained on"):
         load_model(tmp_path / "model")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dropnode.graph import Graph, Split
 from dropnode.methods.base import NodeClassifier
-from dropnode.methods.grand.inference import NewRows
+from dropnode.methods.new_rows import NewRows
 from dropnode.methods.table import METHODS, make_method
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.sparse_matrix import SparseMatrix
@@ -246,19 +246,33 @@ def test_methods_that_read_the_whole_graph_say_so() -> None:
         assert (trained(name, 40).hops is None) == (name in WHOLE)
 
 
-@pytest.mark.parametrize("name", ["grand", "grand-dropedge", "grand-no-cr"])
-def test_what_old_nodes_send_is_computed_once_for_the_weights(name: str) -> None:
-    method = make_method(name, "any", changes={"max_epochs": 2, "order": 3}).method
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("grand", {}),
+        ("grand-dropedge", {"mask_scaling": "inference"}),
+        ("grand-no-cr", {"mask_scaling": "inference"}),
+        ("grand-plus", {"walk": "ppr"}),
+        ("grand-plus", {"walk": "single", "layers": 2, "batch_norm": True}),
+    ],
+)
+def test_what_old_nodes_send_is_computed_once_for_the_weights(
+    name: str, changes: dict[str, Any]
+) -> None:
+    changes = {"max_epochs": 2, "order": 3} | changes
+    method = make_method(name, "any", changes=changes).method
     train(method, ring(40), seed=1)
     features, links = new_nodes(method, 4, 0, sparse=False)
     before = method.new_logits(features, links)
-    kept: NewRows = method._new_rows  # type: ignore[attr-defined]
-    hops = kept.hops
+    rows: NewRows = method._new_rows  # type: ignore[attr-defined]
+    kept = rows.kept
+    assert kept is not None
     assert torch.equal(method.new_logits(features, links), before)
-    assert kept.hops is hops
+    assert rows.kept is kept
 
     with torch.no_grad():
-        method.network.weight1 += 0.1
+        for parameter in method.network.parameters():
+            parameter.mul_(1.5)
     after = method.new_logits(features, links)
     joined = method.tensors.joined_by(method.held(features), links)
     rounded(method, joined)[-4:].assert_near(after)

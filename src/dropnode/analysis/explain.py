@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from dropnode.analysis.layers import Layer, layers_of, polynomial
+from dropnode.analysis.layers import Layer, layers_of, operator_of, polynomial
 from dropnode.errors import ConfigError
 from dropnode.graph import Graph
 from dropnode.methods.base import NodeClassifier
@@ -221,7 +221,7 @@ class _View:
         hops = sum(len(layer.powers) - 1 for layer in layers)
         nodes = tensors.reached(np.array([node]), hops)
         part = tensors.part(nodes)
-        operator = part.operator.to_scipy().astype(np.float64)
+        operator = operator_of(method, part)
         place = int(np.searchsorted(nodes, node))
         return cls(layers, nodes, place, operator, _features(part))
 

@@ -2,8 +2,9 @@
 
 Propagation has no weights, so many methods are a chain of layers p(Â) x W + b at inference, where p
 is a polynomial: 1 for a layer that reads no edges, Â for a graph convolution, (1 + Â + … + Âᴷ) /
-(K + 1) for GRAND's mixed order, and so on. Between layers there is ReLU, perhaps followed by a norm
-with fixed statistics. Norms and scales of the first layer are part of its weights.
+(K + 1) for GRAND's mixed order, and so on. GRAND+ has the random walk's P in place of Â. Between
+layers there is ReLU, perhaps followed by a norm with fixed statistics. Norms and scales of the
+first layer are part of its weights.
 
 :mod:`dropnode.analysis.explain` takes predictions apart with it.
 """
@@ -24,12 +25,18 @@ from dropnode.errors import ConfigError
 from dropnode.graph.arrays import Matrix
 from dropnode.methods.base import NodeClassifier
 from dropnode.methods.grand.heads import DenseHead
+from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.perturb import DropEdge
+
+WALKING = "grand-plus"
+"""The method that propagates by the random walk."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
     """A layer p(Â) x W + b, in double precision, and what comes after it.
+
+    ``operator`` is that of :func:`operator_of`.
 
     Attributes
     ----------
@@ -38,7 +45,7 @@ class Layer:
     bias : ndarray (outputs,)
         b.
     powers : tuple of float
-        The coefficients of p, that of Â⁰ first.
+        The coefficients of p, that of the zeroth power first.
     active : bool
         Whether ReLU follows.
     gain, shift : ndarray (outputs,)
@@ -64,16 +71,29 @@ class Layer:
 
 def layers_of(method: NodeClassifier) -> list[Layer]:
     """Return the layers of a trained method, or raise :class:`ConfigError` if it has others."""
-    found = _LAYERS.get(method.name)
-    attention = method.name == "grand" and method.config.head == "gat"
-    if found is None or attention:
-        named = "grand with head = 'gat'" if attention else method.name
+    found, named = _LAYERS.get(method.name), method.name
+    if method.name == "grand" and method.config.head == "gat":
+        found, named = None, "grand with head = 'gat'"
+    if method.name == WALKING and method.config.node_norm:
+        found, named = None, f"{WALKING} with a node norm"
+    if found is None:
         raise ConfigError(
             f"{named} cannot be taken apart: its logits are not piecewise linear in the features; "
-            f"use grand with another head than 'gat', or one of {', '.join([*_LAYERS][1:])}"
+            "use grand with another head than 'gat', grand-plus with node_norm = false, or one of "
+            f"{', '.join([*_LAYERS][2:])}"
         )
     with torch.no_grad():
         return found(method)
+
+
+def operator_of(method: NodeClassifier, tensors: GraphTensors) -> sp.csr_array:
+    """Return the matrix that a method's layers are polynomials of, in double precision."""
+    operator = tensors.operator.to_scipy().astype(np.float64)
+    if method.name != WALKING:
+        return operator
+    # P = D̃⁻¹(A + I), made of Â = D̃^-½(A + I)D̃^-½.
+    root = np.sqrt(tensors.degrees)
+    return sp.csr_array(sp.diags_array(1.0 / root) @ operator @ sp.diags_array(root))
 
 
 def polynomial(operator: sp.csr_array, powers: tuple[float, ...], x: np.ndarray) -> np.ndarray:
@@ -135,6 +155,16 @@ def _grand(method: Any) -> list[Layer]:
     ]
 
 
+def _grand_plus(method: Any) -> list[Layer]:
+    head = method.head
+    maps = [head.folded(number) for number in range(head.layers)]
+    powers = [method.shares, [1.0]]
+    return [
+        _layer(weight, offset, power, active=number < len(maps) - 1)
+        for number, ((weight, offset), power) in enumerate(zip(maps, powers, strict=False))
+    ]
+
+
 def _appnp(method: Any) -> list[Layer]:
     layers = _chain(method.network, [1.0])
     steps, teleport = method.config.steps, method.config.teleport
@@ -159,6 +189,7 @@ _HOP = (0.0, 1.0)
 _LAYERS: Mapping[str, Callable[[Any], list[Layer]]] = MappingProxyType(
     {
         "grand": _grand,
+        WALKING: _grand_plus,
         "gcn": lambda method: _chain(method.network, _HOP),
         "dropedge": lambda method: _chain(method.network, _HOP),
         "fastgcn": lambda method: _chain(method.network, _HOP),

@@ -48,8 +48,8 @@ def attack(
 ) -> None:
     """Change edges of a graph to mislead a classifier, and write the result.
 
-    Long attacks are kept in the cache as they go on: the same command continues one that was
-    interrupted, and a higher rate continues from a lower one.
+    Metattack is kept in the cache as it goes on: the same command continues one that was
+    interrupted, and a higher rate continues from a lower one. PRBCD is kept when it is finished.
     """
     from dropnode.data import save_graph
     from dropnode.data.graph_file import check_ending

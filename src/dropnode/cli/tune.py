@@ -55,7 +55,11 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Settings to propose; a staged search has its own.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Settings to propose (Optuna: 50, GraphNAS: 100); a staged search has its own.",
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per setting.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the proposals.")] = 0,

@@ -158,7 +158,7 @@ def walked(
     operator: SparseMatrix, degrees: np.ndarray, x: torch.Tensor, shares: np.ndarray
 ) -> torch.Tensor:
     """Return Πx exactly, given Â and the degrees that it was made with."""
-    root = _root(degrees, x)
+    root = root_of_degrees(degrees, x)
     return polynomial(operator, x * root, shares).div_(root)
 
 
@@ -173,7 +173,7 @@ def walked_rows(
 
     The transpose of Π is D̃^½ (Σₙ wₙÂⁿ) D̃^-½.
     """
-    root = _root(degrees, rows)
+    root = root_of_degrees(degrees, rows)
     return some_rows(
         features,
         rows,
@@ -198,7 +198,7 @@ def walk_power_rows(
     for first in range(0, features.shape[1] if by_features else len(rows), width):
         own = slice(first, first + width)
         x = feature_columns(features, first, width) if by_features else units(rows[own], nodes)
-        root = _root(degrees, x)
+        root = root_of_degrees(degrees, x)
         power = x * root if by_features else x / root
         for number in range(order + 1):
             power = operator @ power if number else power
@@ -219,7 +219,7 @@ def polynomial(operator: SparseMatrix, x: torch.Tensor, shares: np.ndarray) -> t
     return total
 
 
-def _root(degrees: np.ndarray, x: torch.Tensor) -> torch.Tensor:
+def root_of_degrees(degrees: np.ndarray, x: torch.Tensor) -> torch.Tensor:
     """Return D̃^½ as a column."""
     return torch.from_numpy(np.sqrt(degrees).astype(np.float32)[:, None]).to(x.device)
 

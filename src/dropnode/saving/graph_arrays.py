@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dropnode.errors import ModelError
+from dropnode.errors import DropnodeError, ModelError
 from dropnode.graph import Graph, Split
 from dropnode.graph.arrays import Matrix, compressed_rows
 from dropnode.graph.mapped import MappedGraph, open_mapped
@@ -58,7 +58,13 @@ def restored_graph(
     check_names(arrays, [*matrices, *known])
     own = None if split is None else Split(**parts, name=split)
     if folder is not None:
-        mapped = open_mapped(folder)
+        try:
+            mapped = open_mapped(folder)
+        except DropnodeError as error:
+            raise ModelError(
+                f"the model was trained on the graph in {folder}, which cannot be opened: {error}; "
+                "put that folder back"
+            ) from error
         if mapped.fingerprint() != fingerprint:
             raise ModelError(f"{folder} is not the graph that the model was trained on; restore it")
         return mapped.with_split(own)

@@ -187,6 +187,13 @@ def test_the_key_is_what_determines_an_attack(graph: Graph) -> None:
     assert key(graph) != key(apply_flips(graph, [(0, 1)]))
     assert key(graph) != fingerprint(graph, "metattack", 2, {})
 
+    labels = graph.labels.copy()
+    labels[split.val[0]] = (labels[split.val[0]] + 1) % 3
+    relabelled = graph.with_labels(labels, graph.class_names)
+    assert key(graph) == key(relabelled)
+    read = [fingerprint(each, "prbcd", 1, {}, ("train", "val")) for each in (graph, relabelled)]
+    assert read[0] != read[1]
+
 
 def test_a_budget_is_rounded_down(graph: Graph) -> None:
     assert budget(graph, 1.0) == graph.num_edges

@@ -101,18 +101,26 @@ def budget(graph: Graph, rate: float) -> int:
     return wanted
 
 
-def fingerprint(graph: Graph, attack: str, revision: int, options: Mapping[str, Any]) -> str:
-    """Return a hash of what determines an attack: graph, training nodes, their labels, options.
+def fingerprint(
+    graph: Graph,
+    attack: str,
+    revision: int,
+    options: Mapping[str, Any],
+    reads: Sequence[str] = ("train",),
+) -> str:
+    """Return a hash of what determines an attack: graph, nodes, their labels, options.
 
-    Labels of other nodes do not count, as no attack reads them.
+    Of the split, these are the nodes and labels of the parts that the attack ``reads``.
     """
     assert graph.split is not None
     told = {"attack": attack, "revision": revision, "options": dict(options)}
     shapes = (graph.features.shape, graph.num_classes)
     digest = hashlib.sha256(json.dumps([told, shapes], sort_keys=True).encode())
-    train, adjacency, features = graph.split.train, graph.adjacency, graph.features
+    adjacency, features = graph.adjacency, graph.features
+    parts = [getattr(graph.split, name) for name in reads]
+    known = [array for part in parts for array in (part, graph.labels[part])]
     stored = (features.indptr, features.indices, features.data) if sp.issparse(features) else ()
-    arrays = (adjacency.indptr, adjacency.indices, train, graph.labels[train])
+    arrays = (adjacency.indptr, adjacency.indices, *known)
     for array in (*arrays, *(stored or (features,))):
         kind = "<i8" if array.dtype.kind == "i" else "<f4"
         digest.update(len(array).to_bytes(8, "little") + array.astype(kind).tobytes())

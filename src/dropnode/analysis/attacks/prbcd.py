@@ -5,10 +5,11 @@ implements it: of all pairs of nodes, a random block at a time may become edges 
 weight, and the weights follow the gradient of a loss. PRBCD projects them onto the budget and draws
 edges from them at last; GRBCD flips the pairs of largest gradient in every step.
 
-The loss is that of a surrogate on the nodes outside the training set, whose labels are guessed,
-never read. In an evasion attack the surrogate is a graph convolutional network that was trained on
-the clean graph. In a poisoning attack it is the linear one of Metattack, trained anew on every
-graph that is considered, and the gradient goes through its training.
+The loss is that of a surrogate on the nodes outside the training set. Their labels are never read,
+but guessed by a graph convolutional network that was trained on the clean graph and validated by
+the validation nodes. In an evasion attack it is the surrogate, too. In a poisoning attack that is
+the linear one of Metattack, trained anew on every graph that is considered, and the gradient goes
+through its training.
 
 The budget is an upper bound, and a node may lose its last edge; both are so in the paper.
 """
@@ -100,7 +101,8 @@ def prbcd(graph: Graph, options: Prbcd, watch: Watch | None = None) -> Graph:
     """
     wanted = checked_block(graph, options)
     flips = cached_flips(
-        fingerprint(graph, "prbcd", REVISION, options.identity()),
+        # Validation chooses the epoch of the network that guesses the other labels.
+        fingerprint(graph, "prbcd", REVISION, options.identity(), reads=("train", "val")),
         wanted,
         lambda _: find_flips(graph, options, wanted, watch),
         nodes=graph.num_nodes,

@@ -15,8 +15,9 @@ from dropnode.methods.grand.fused.autograd import First
 from dropnode.methods.grand.fused.kernels.rows import Task
 from dropnode.methods.grand.fused.step import Step
 from dropnode.methods.grand.heads import AttentionHead, DenseHead, FixedNorm, Head
-from dropnode.methods.grand.inference import NewRows, watch_rows
+from dropnode.methods.grand.inference import watch_rows
 from dropnode.methods.grand.objective import consistency_loss, summand_weights, supervised_loss
+from dropnode.methods.new_rows import NewRows, independent_product
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.memory import usable
 from dropnode.ops.kernels.threads import Threads
@@ -240,11 +241,21 @@ class Grand(NodeClassifier):
         """Return logits of new nodes; with a perceptron, the cost depends only on their edges."""
         if not isinstance(self.head, DenseHead) or self.head.graph_layers:
             return super().new_logits(features, links, among)
-        held = self.held(features)
+        held, head, order = self.held(features), self.head, self.config.order
         if self._new_rows is None or self._new_rows.tensors is not self.tensors:
-            self._new_rows = NewRows(self.head, self.perturbation, self.tensors, self.config.order)
-        self.head.eval()
-        return self._new_rows(held, links, among)
+            self._new_rows = NewRows(
+                self.tensors,
+                np.ones(order + 1),
+                scale=self.perturbation.inference(self.tensors.operator).scale,
+                adapted=lambda operator: self.perturbation.inference(operator).operator,
+            )
+        head.eval()
+        with torch.no_grad():
+            weight, offset = head.folded()
+            hidden = self._new_rows(held, weight, links, among) / (order + 1)
+            hidden = hidden if offset is None else hidden + offset
+            activated = head.activated(hidden[:, None], None)[:, 0]
+            return independent_product(activated, head.weight2) + head.bias2
 
 
 def _multiply_first(

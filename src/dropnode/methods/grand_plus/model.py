@@ -19,6 +19,7 @@ import torch
 
 from dropnode.engines.base import Run
 from dropnode.graph import Graph, Split
+from dropnode.graph.arrays import Matrix
 from dropnode.memory import check_memory
 from dropnode.methods.base import NodeClassifier, Sizes, cross_entropy
 from dropnode.methods.grand_plus.agreement import agreement_loss, least_confidence
@@ -27,6 +28,7 @@ from dropnode.methods.grand_plus.fitting import fitted_shares
 from dropnode.methods.grand_plus.head import Head
 from dropnode.methods.grand_plus.inference import exact_logits, exact_rows, watch_rows
 from dropnode.methods.grand_plus.pushed import PushedRows
+from dropnode.methods.new_rows import NewRows, independent_product
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.threads import Threads
 from dropnode.ops.push import pushed_rows, walk_shares
@@ -50,6 +52,7 @@ class GrandPlus(NodeClassifier):
     threads = Threads(torch=1)
     # The engine that pushes; by default this process does.
     run: Run | None = None
+    _new_rows: NewRows | None = None
 
     @property
     def head(self) -> Head:
@@ -218,3 +221,27 @@ class GrandPlus(NodeClassifier):
     def watch(self, rows: np.ndarray) -> Callable[[], torch.Tensor]:
         """Return a function that returns the current exact logits of some nodes."""
         return watch_rows(self.head, self.tensors, rows, self.shares)
+
+    def new_logits(
+        self, features: Matrix, links: Matrix, among: Matrix | None = None
+    ) -> torch.Tensor:
+        """Return logits of new nodes; without a node norm, the cost depends on their edges alone.
+
+        A node norm needs whole rows of ΠX, and so the neighbourhood.
+        """
+        head = self.head
+        if head.node_norm:
+            return super().new_logits(features, links, among)
+        held, rows = self.held(features), self._new_rows
+        # The shares belong to the weights, which may have been loaded since.
+        known = rows is not None and np.array_equal(rows.shares, self.shares)
+        if rows is None or not known or rows.tensors is not self.tensors:
+            rows = self._new_rows = NewRows(self.tensors, self.shares, walk=True)
+        head.eval()
+        with torch.no_grad():
+            weight, offset = head.folded(0)
+            hidden = rows(held, weight, links, among) + offset
+            if head.layers == 1:
+                return hidden
+            weight, offset = head.folded(1)
+            return independent_product(torch.relu(hidden), weight) + offset
