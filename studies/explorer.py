@@ -273,7 +273,9 @@ def large_model(folder: Path, nodes: int) -> None:
     table = pa.table({"id": np.arange(nodes).astype(str)} | columns | {"topic": labels})
     edges = pa.table({key: end.astype(str) for key, end in zip(ENDS, ends, strict=True)})
     tables = read_tables(table, edges, label="topic")
-    classifier = GrandClassifier(method="grand-plus", random_state=0, max_epochs=1)
+    # Not a fitted walk, which looks at no neighbour where labels are random, as here.
+    options = {"walk": "average"}
+    classifier = GrandClassifier(method="grand-plus", random_state=0, max_epochs=1, options=options)
     TableModel.fit(tables, classifier, assess=False).save(folder)
 
 

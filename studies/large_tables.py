@@ -97,8 +97,13 @@ def new_nodes(folder: Path) -> dict[str, Any]:
 
     if not (folder / "model").exists():
         tables = read_tables(folder / "nodes.parquet", folder / "edges.parquet", label="topic")
+        # Not a fitted walk, which looks at no neighbour where labels are random, as here.
         classifier = GrandClassifier(
-            method="grand-plus", validation_fraction=None, max_epochs=1, random_state=0
+            method="grand-plus",
+            validation_fraction=None,
+            max_epochs=1,
+            random_state=0,
+            options={"walk": "average"},
         )
         TableModel.fit(tables, classifier, assess=False).save(folder / "model")
         del tables

@@ -216,6 +216,23 @@ def test_threads_and_other_rows_do_not_show() -> None:
 
 
 @pytest.mark.parametrize("kernels", ["0", "1"])
+def test_of_equal_scores_the_lowest_numbers_are_kept(
+    kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes 8 and 5 are at the ends of two equal paths; the walk comes to 8 first."""
+    monkeypatch.setenv("DROPNODE_KERNELS", kernels)
+    dense = np.zeros((9, 9), np.float32)
+    for one, other in ((0, 1), (0, 2), (1, 8), (2, 5)):
+        dense[one, other] = dense[other, one] = 1.0
+    adjacency = sp.csr_array(dense)
+    shares = walk_shares("average", 2)
+    source = np.array([0])
+    assert exact(adjacency, shares)[0, 8] == exact(adjacency, shares)[0, 5] > 0
+    rows = pushed_rows(adjacency, degrees_of(adjacency), source, shares, 0.0, 4)
+    assert rows.indices.tolist() == [0, 1, 2, 5]
+
+
+@pytest.mark.parametrize("kernels", ["0", "1"])
 def test_no_source_is_no_row(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DROPNODE_KERNELS", kernels)
     adjacency = sp.csr_array(np.ones((3, 3), np.float32))
