@@ -151,7 +151,11 @@ def test_json_is_one_object(files: Path, capsys: pytest.CaptureFixture[str]) -> 
     [([], "grand-plus"), (["--set", "order=2"], "grand"), (["--method", "gcn"], "gcn")],
 )
 def test_a_large_graph_is_trained_with_another_method(
-    files: Path, more: list[str], method: str, monkeypatch: pytest.MonkeyPatch
+    files: Path,
+    more: list[str],
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     # The package has a function of the name of the module.
     monkeypatch.setattr(sys.modules["dropnode.cli.fit"], "LARGE", 29)
@@ -165,6 +169,8 @@ def test_a_large_graph_is_trained_with_another_method(
     plain = ["fit", "--nodes", str(files / "nodes.csv"), "--edges", str(files / "edges.csv")]
     assert cli._run([*plain, "--label", "topic", "--out", str(files / "model"), *more]) == 2
     assert asked == [method]
+    warned = "--method grand-plus is made for so many" in capsys.readouterr().err
+    assert warned == (method == "grand")
 
 
 def test_the_same_seed_gives_the_same_files(files: Path) -> None:

@@ -106,8 +106,15 @@ def fit(
                 n_neighbors=neighbors,
                 seed=seed,
             )
-        if tables.graph.num_nodes > LARGE and not (method or preset or set_):
-            classifier.set_params(method="grand-plus")
+        if tables.graph.num_nodes > LARGE and method is None:
+            if preset or set_:
+                told = (
+                    f"{tables.graph.num_nodes:,} nodes are trained all at once, by grand, because "
+                )
+                told += "--preset or --set is given; --method grand-plus is made for so many"
+                _note(told, console)
+            else:
+                classifier.set_params(method="grand-plus")
         if not as_json:
             _print_tables(tables, Console(highlight=False))
         with StepsBar("models without a part of the labels", console) as bar:
@@ -157,8 +164,12 @@ def notices(console: Console) -> Iterator[None]:
         yield
     for each in caught:
         if not issubclass(each.category, GraphWarning):
-            told = f"note: {each.message}"
-            console.print(told, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            _note(str(each.message), console)
+
+
+def _note(text: str, console: Console) -> None:
+    told = f"note: {text}"
+    console.print(told, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_tables(tables: Tables, console: Console) -> None:

@@ -120,6 +120,8 @@ def test_which_nodes_have_to_agree(
         assert len(set(drawn)) == min(5, method.unlabelled)
         assert drawn.min() >= method.labelled
         assert drawn.max() < method.labelled + method.unlabelled
+    if method.unlabelled > 5:
+        assert len({tuple(sorted(drawn)) for _, drawn in batches}) == len(batches) > 1
 
 
 @pytest.mark.parametrize("warmup", [0, 2])
