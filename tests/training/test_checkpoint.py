@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -141,6 +143,29 @@ def test_an_interrupted_run_goes_on(community: Graph, configure: Configure, tmp_
     finished = train(resumed, community, **options)  # type: ignore[arg-type]
     assert not finished.interrupted
     assert fingerprint(resumed, finished) == fingerprint(whole, train(whole, community))
+
+
+def test_a_programs_own_handler_of_ctrl_c_stays(
+    community: Graph, configure: Configure, tmp_path: Path
+) -> None:
+    received: list[int] = []
+
+    def own(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    class Press:
+        def on_epoch(self, phase: Phase, outcome: Outcome) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        method = Grand(configure(max_epochs=3))
+        outcome = train(method, community, checkpoint=tmp_path / "run", callbacks=[Press()])
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not outcome.interrupted
+    assert received == [signal.SIGINT] * 3
 
 
 def test_checkpoints_change_no_bit(community: Graph, configure: Configure, tmp_path: Path) -> None:
