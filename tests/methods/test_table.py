@@ -88,3 +88,9 @@ def test_changes_stand_above_the_variant_and_are_checked() -> None:
         make_method("grand", "cora", changes={"oder": 3})
     with pytest.raises(ConfigError, match="unknown method 'gand'; did you mean 'grand'"):
         make_method("gand", "cora")
+
+
+@pytest.mark.parametrize("name", [None, 3, np.array(["grand", "gcn"]), np.zeros(2, "i4,f4")])
+def test_a_name_that_is_no_text_is_an_unknown_method(name: Any) -> None:
+    with pytest.raises(ConfigError, match="unknown method"):
+        make_method(name, None)

@@ -107,13 +107,14 @@ def configuration(
     name: str, dataset: str | None, preset_name: str | None = None
 ) -> tuple[str, Config]:
     """Return a preset's name and configuration of a method, for a dataset or for None."""
+    kind = method_type(name)
     read_value(str | None, preset_name, "preset")
     entry = catalogue().get(dataset or "")
     if entry is not None and entry.presets is not None:
         dataset = entry.presets
-    if name == GrandPlus.name:
+    if kind is GrandPlus:
         return plus_preset(preset_name, dataset)
-    if method_type(name) is not Grand:
+    if kind is not Grand:
         return baseline_preset(name, preset_name, dataset)
     used, config = preset(preset_name, dataset, name)
     return used, config.replace(**GRAND_VARIANTS[name])
