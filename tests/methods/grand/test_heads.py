@@ -123,6 +123,22 @@ def test_several_views_are_classified_like_each_alone(
         expected.assert_near(together[:, s].detach())
 
 
+def test_views_of_the_attention_head_have_masks_of_their_own(community: Graph) -> None:
+    head = AttentionHead(5, 3, 8, 0.0, 0.4, attention_heads=4)
+    head.initialise("glorot", Stream(0))
+    # Attention draws from torch's generator; what is looked at here are the masks of the streams.
+    head.conv1.dropout = head.conv2.dropout = 0.0
+    head.train()
+    operator = SparseMatrix.from_scipy(normalise(community.adjacency))
+    product = torch.randn(community.num_nodes, 1, 8, generator=torch.Generator().manual_seed(0))
+    streams = [Stream(0).at(s) for s in range(3)]
+    together = head.rest(product.expand(-1, 3, -1), operator, Dropout(streams))
+    for view, stream in enumerate(streams):
+        alone = head.rest(product, operator, Dropout([stream]))
+        assert torch.equal(together[:, view], alone[:, 0])
+    assert not torch.equal(together[:, 0], together[:, 1])
+
+
 def test_batch_norm_uses_learnt_statistics_outside_training() -> None:
     head = dense_head(4, 3, 5, batch_norm=True)
     generator = torch.Generator().manual_seed(0)
