@@ -24,7 +24,7 @@ from dropnode.experiments.trials import Data, Trial
 RESULTS = Path(__file__).parents[2] / "results"
 
 FIXED = {
-    "dropnode-vs-dropout": (240, "547064d65573277e"),
+    "dropnode-vs-dropout": (320, "63d23c4c464ec746"),
     "efficiency": (140, "43dfdd5cd599151e"),
     "generalization": (90, "931a9dadabcf2890"),
     "hyperparameters": (360, "e30ea44027e8c5b4"),
