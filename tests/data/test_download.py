@@ -59,10 +59,13 @@ def test_a_cut_connection_leaves_no_file_and_the_next_run_goes_on(
     assert os.listdir(target.parent) == ["data.bin"]
 
 
-def test_a_server_without_ranges_starts_anew(server: FaultyServer, target: Path) -> None:
+@pytest.mark.parametrize("sha256", [SHA256, None])
+def test_a_server_without_ranges_starts_anew(
+    server: FaultyServer, target: Path, sha256: str | None
+) -> None:
     target.with_name("data.bin.part").write_bytes(CONTENT[:1000])
     server.faults["/data.bin"] = "no-range"
-    download(f"{server.url}/data.bin", target, SHA256)
+    download(f"{server.url}/data.bin", target, sha256)
     assert target.read_bytes() == CONTENT
 
 
