@@ -34,7 +34,7 @@ FIXED = {
     "large": (824, "c621d40633705373"),
     "oversmoothing": (300, "d221dad873440d03"),
     "presets": (526, "9db0fd636c0eff5d"),
-    "pubmed-settings": (30, "57a703fe756b93c7"),
+    "pubmed-settings": (40, "32011ffc87524ff1"),
     "robustness-metattack": (1405, "37c7995c82156c2e"),
     "robustness-prbcd": (160, "9a26b8371cf0db31"),
     "robustness-random": (440, "e885dfaa2c6a3836"),

@@ -282,6 +282,11 @@ def test_several_splits_against_one_published_split() -> None:
     one_in_common = {("split 0", seed): value for (_, seed), value in second.items()}
     assert compare(first, one_in_common).p == pytest.approx(plain.pvalue)
     assert compare(first, one_in_common).wilcoxon_p is None
+    # Also where so many seeds of the split are common that its own pairs could be tested.
+    seeds = 70.0 + np.arange(8.0)
+    many = {("split 0", seed): value for seed, value in enumerate(seeds)}
+    assert compare(by_split([seeds + 2.0, seeds + 9.0]), many).wilcoxon_p is None
+    assert compare(by_split([seeds + 2.0]), many).wilcoxon_p is not None
 
 
 def test_gaps_over_splits_are_compared_by_splits() -> None:
