@@ -199,7 +199,9 @@ STANDARD: Mapping[str, Measure] = MappingProxyType(
             "test accuracy", "fraction", lambda training: metrics.accuracy(*training.tested)
         ),
         "val_accuracy": Measure("validation accuracy", "fraction", _of_best_epoch("val_accuracy")),
-        "val_loss": Measure("validation loss", "number", _of_best_epoch("val_loss")),
+        "val_loss": Measure(
+            "validation loss", "number", _of_best_epoch("val_loss"), more_is_better=False
+        ),
         "best_epoch": Measure("epoch kept", "count", lambda training: training.outcome.best_epoch),
         "epochs": Measure("epochs", "count", lambda training: training.outcome.epochs),
         "confusion": Measure("confusion matrix", "matrix", _confusion),
