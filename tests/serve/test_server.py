@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -37,3 +38,11 @@ def test_the_priority_of_a_thread_is_set_where_threads_have_one(
     monkeypatch.setattr(sys, "platform", system)
     server._prepare(explorer)
     assert len(set_for) == calls
+
+
+def test_the_body_of_an_answer_does_not_wait_for_the_clients_confirmation() -> None:
+    with server.listen("127.0.0.1", 0, None) as listener:
+        with socket.create_connection(listener.getsockname()):
+            connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
