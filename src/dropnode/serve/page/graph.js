@@ -159,6 +159,7 @@ class Picture {
         `This browser cannot draw the graph (${error.message}). The view Nodes lists its nodes.`));
       return;
     }
+    this.rest();
     this.sigma.on("clickNode", ({ node }) => this.select(node));
     this.sigma.on("doubleClickNode", ({ node, preventSigmaDefault }) => {
       preventSigmaDefault();
@@ -176,8 +177,25 @@ class Picture {
     }
   }
 
+  // Edges of a large graph take a second to draw without a GPU. Sigma hides them while the camera is animated; here it
+  // counts as animated until a moment after the last move, whatever moved it.
+  rest() {
+    const camera = this.sigma.getCamera();
+    const animated = camera.isAnimated.bind(camera);
+    let moving = null;
+    camera.isAnimated = () => moving !== null || animated();
+    camera.on("updated", () => {
+      clearTimeout(moving);
+      moving = setTimeout(() => {
+        moving = null;
+        this.sigma?.scheduleRender();
+      }, 400);
+    });
+  }
+
   end() {
     this.sigma?.kill();
+    this.sigma = null;
   }
 
   shownNode(key, attributes) {
