@@ -61,11 +61,11 @@ def test_a_snapshot_leaves_out_what_there_is_no_time_to_explain(
     client: TestClient, explorer: Explorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explained(*_: Any) -> dict[str, Any]:
-        time.sleep(0.2)
+        time.sleep(1.0)
         return {}
 
     explorer.explained = explained  # type: ignore[assignment]
-    monkeypatch.setattr("dropnode.serve.app.EXPLAINING", 0.3)
+    monkeypatch.setattr("dropnode.serve.app.EXPLAINING", 1.5)
     text = client.get("/export/snapshot.html").text
     data = re.search(r'id="snapshot">(.*?)</script>', text, re.DOTALL)
     assert data is not None

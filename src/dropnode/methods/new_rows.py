@@ -47,7 +47,7 @@ class NewRows:
     scale : float
         A factor on all features.
     adapted : callable, optional
-        What is done to Â first.
+        What is done to Â first, as a function that can be pickled.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class NewRows:
         *,
         walk: bool = False,
         scale: float = 1.0,
-        adapted: Callable[[SparseMatrix], SparseMatrix] = lambda operator: operator,
+        adapted: Callable[[SparseMatrix], SparseMatrix] | None = None,
     ) -> None:
         self.tensors, self.shares = tensors, shares
         self.walk, self.scale, self.adapted = walk, scale, adapted
@@ -106,7 +106,7 @@ class NewRows:
             f"what {tensors.num_nodes:,} nodes send to new ones",
             "predict the new nodes as a part of a graph, or train with fewer hops (order)",
         )
-        operator = self.adapted(tensors.operator)
+        operator = self._adapted(tensors.operator)
         start = self._start(tensors.features @ weight, tensors.degrees)
         total, hops = start * float(self.shares[-1]), []
         for share in self.shares[-2::-1]:
@@ -133,7 +133,10 @@ class NewRows:
         joined = sp.csr_array((received.data, received.indices, starts), shape=(size, size))
         all_degrees = np.concatenate([self.tensors.degrees[nodes], degrees])
         operator = normalise(joined, all_degrees)[len(nodes) :]
-        return self.adapted(SparseMatrix.from_scipy(operator, self.tensors.device))
+        return self._adapted(SparseMatrix.from_scipy(operator, self.tensors.device))
+
+    def _adapted(self, operator: SparseMatrix) -> SparseMatrix:
+        return operator if self.adapted is None else self.adapted(operator)
 
 
 def independent_product(x: Features, weight: torch.Tensor) -> torch.Tensor:

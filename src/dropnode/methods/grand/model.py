@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from dropnode.methods.new_rows import NewRows, independent_product
 from dropnode.methods.tensors import GraphTensors
 from dropnode.ops.kernels.memory import usable
 from dropnode.ops.kernels.threads import Threads
-from dropnode.ops.perturb import PERTURBATIONS, Augmentation, entry_mask, masked
+from dropnode.ops.perturb import PERTURBATIONS, Augmentation, Perturbation, entry_mask, masked
 from dropnode.ops.propagation import column_statistics, mixed_order
 from dropnode.ops.randomness import Dropout, Mask, Stream
 from dropnode.ops.sparse_matrix import Features, SparseMatrix
@@ -247,7 +248,7 @@ class Grand(NodeClassifier):
                 self.tensors,
                 np.ones(order + 1),
                 scale=self.perturbation.inference(self.tensors.operator).scale,
-                adapted=lambda operator: self.perturbation.inference(operator).operator,
+                adapted=partial(_at_inference, self.perturbation),
             )
         head.eval()
         with torch.no_grad():
@@ -256,6 +257,11 @@ class Grand(NodeClassifier):
             hidden = hidden if offset is None else hidden + offset
             activated = head.activated(hidden[:, None], None)[:, 0]
             return independent_product(activated, head.weight2) + head.bias2
+
+
+def _at_inference(perturbation: Perturbation, operator: SparseMatrix) -> SparseMatrix:
+    """Return what an unperturbed view propagates by."""
+    return perturbation.inference(operator).operator
 
 
 def _multiply_first(
